@@ -5,8 +5,8 @@
 #
 #   guest/build.sh           guest=PATH on stdout; cargo's progress on stderr
 #
-# Its flags are its own, so it has a target folder of its own: else each build would undo the
-# other's. A second call takes what cargo takes to see that nothing changed.
+# It has flags of its own and therefore a target folder of its own: otherwise each build would
+# invalidate the other's. A second call lasts as long as cargo's check that nothing has changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ if (($# > 0)); then
     exit 2
 fi
 
-# The machines of the laboratories, whatever the host's default target is.
+# The target of the laboratories' machines, independent of the host's default target.
 TARGET=x86_64-unknown-linux-gnu
 
 if ! command -v cargo >/dev/null; then
@@ -36,7 +36,7 @@ if [[ ! -e $library ]]; then
 fi
 
 folder=${CARGO_TARGET_DIR:-$PWD/target}/guest
-# Given in the environment, so that a user's own RUSTFLAGS do not make it dynamic again.
+# Set in the environment, so that a user's own RUSTFLAGS do not make it dynamic again.
 RUSTFLAGS=-Ctarget-feature=+crt-static CARGO_PROFILE_RELEASE_STRIP=symbols \
     cargo build --release --package guest --target "$TARGET" --target-dir "$folder" >&2
 

@@ -5,17 +5,17 @@
 #
 #   guest/root.sh [--no-shell] OUT [FROM=TO...]
 #
-# OUT is made, or must be empty. FROM is a file or a folder of the host, TO where it is in the
-# guest: `pagewire_rtp.ko=/lib/modules/pagewire_rtp.ko`; modules there are loaded at boot. A
-# program needs its libraries with it, so link what is put in statically.
-# The shell is for the workload `shell_scripts`: the host's static busybox, else its /bin/sh and
-# the programs that the script runs, with their libraries. Without either there is none, said on
-# stderr. --no-shell leaves it out: a smaller archive for QEMU.
-# GUEST=PATH in the environment is a guest that was built already; else guest/build.sh is asked.
+# OUT is made, or must be empty. FROM is a file or a folder of the host, TO its path in the guest:
+# `pagewire_rtp.ko=/lib/modules/pagewire_rtp.ko`; modules there are loaded at boot. A program needs
+# its libraries with it, so link programs for the guest statically.
+# The shell is for the workload `shell_scripts`: the host's static busybox, otherwise its /bin/sh
+# and the programs that the script runs, with their libraries. Without either there is no shell,
+# and a line on stderr reports that. --no-shell leaves it out: a smaller archive for QEMU.
+# GUEST=PATH in the environment is an existing build of the guest; otherwise guest/build.sh runs.
 # Prints `root=PATH`. Needs no rights: no device nodes, the guest mounts its own.
 set -euo pipefail
 
-# What the script of guest/src/workloads/shell_scripts.rs runs.
+# The programs that the script of guest/src/workloads/shell_scripts.rs runs.
 PROGRAMS=(sh cat grep od rm sort tee wc)
 
 fail() {
@@ -35,7 +35,7 @@ fi
 out=$1
 shift
 
-# A program with the libraries that the loader would take, where the loader looks for them.
+# Copies a program with the libraries that the loader would use, to the loader's search paths.
 copy_with_libraries() { # PROGRAM TO
     local library
     install -D -m 755 "$1" "$2"
@@ -54,7 +54,7 @@ add_shell() {
         done
         return
     fi
-    # All of them or none: half a shell would fail later, and say less.
+    # All of them or none: an incomplete shell would fail later, with a less exact error.
     for program in "${PROGRAMS[@]}"; do
         if ! command -v "$program" >/dev/null; then
             echo "guest/root.sh: no $program on this host, so no shell in $out, which" \
@@ -71,7 +71,7 @@ add_shell() {
 if [[ -e $out ]] && { [[ ! -d $out ]] || [[ -n $(ls -A "$out") ]]; }; then
     fail "$out: there already, and not an empty folder; remove it or name another"
 fi
-# Before anything is made: a root with a part of what it shall have would boot.
+# Checked before any file is made: an incomplete root would boot as well.
 for pair in "$@"; do
     if [[ $pair != ?*=/* ]]; then
         fail "$pair: write FROM=TO, TO being the path in the guest, from /"
@@ -86,7 +86,7 @@ fi
 
 mkdir -p "$out"/{bin,dev,lib/modules,proc,sbin,sys,tmp}
 install -m 755 "$GUEST" "$out/sbin/init"
-# Where an initramfs has it.
+# Path of the init in an initramfs.
 ln -s sbin/init "$out/init"
 [[ $shell == no ]] || add_shell
 

@@ -7,7 +7,7 @@
 //! file. It costs four git calls in a build after HEAD or a source changed, and none otherwise.
 //!
 //! Sources: git-rev-parse(1), git-status(1); The Cargo Book, "Build Scripts".
-//! Does not fail. Does not look at documents and tests: they do not change the measured program.
+//! Does not fail. Ignores documents and tests: they do not change the measured program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -53,7 +53,7 @@ const OWN: &[&str] = &[
     "theme_switch.js",
     "thumbnails.js",
 ];
-/// What `make web` bundles.
+/// Files that `make web` bundles.
 const BUNDLED: &[&str] = &["hls.js", "qr.js", "LICENSES.txt"];
 
 fn main() -> io::Result<()> {

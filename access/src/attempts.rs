@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slows wrong passwords by address, and by address and user.
 //!
-//! Each pair of address and user has [`PAIR_BURST`] wrong attempts, and one more each
-//! [`PAIR_MS`]; each address as a whole has more of both. What is over is refused without a look at
-//! the password, and does not lengthen the wait: so a right password behind the same address has
-//! its turn, at once for another user and after the wait for the same. Passwords that were verified
-//! before do not come here.
+//! Each pair of address and user has [`PAIR_BURST`] wrong attempts, and gains one more every
+//! [`PAIR_MS`]; each address as a whole has more attempts, and gains them faster. An attempt over
+//! the limit is refused without verifying the password, and does not lengthen the wait. So a right
+//! password behind the same address succeeds: at once for another user, and after the wait for the
+//! same one. Passwords that were verified before bypass this limit.
 //!
-//! The table has a fixed size and no keys: an address is a slot by a keyed hash, so that nobody can
-//! fill it, and neighbours that share a slot share its wait. Costs a hash and an atomic.
+//! The table has a fixed size and stores no keys: a keyed hash maps an address to a slot, so that
+//! nobody can fill the table, and addresses that share a slot share its wait. Costs a hash and an
+//! atomic.
 //!
 //! Sources: the generic cell rate algorithm (ITU-T I.371); NIST SP 800-63B §5.2.2.
 //! Does not remember an address for longer than its wait.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Authorization field taken apart: Basic, Bearer and Digest.
+//! Parses the Authorization field: Basic, Bearer and Digest.
 //!
 //! Sources: RFC 9110 §11.4, RFC 7617 §2, RFC 6750 §2.1, RFC 7616 §3.4, RFC 2617 §3.2.2.
 //! Does not verify anything.
@@ -48,8 +48,9 @@ pub(crate) fn parse(value: &[u8]) -> Option<Authorization<'_>> {
     scheme.eq_ignore_ascii_case("digest").then(|| digest(rest)).flatten().map(Authorization::Digest)
 }
 
-/// Parses `name=value` pairs, where values may be quoted. A name that stands twice spoils all, and
-/// so do more than [`FIELDS_MAX`], since each name is compared with those before it.
+/// Parses `name=value` pairs, where values may be quoted. A duplicate name makes the whole field
+/// invalid, and so do more than [`FIELDS_MAX`] pairs, since each name is compared with those before
+/// it.
 fn digest(mut rest: &str) -> Option<DigestFields<'_>> {
     let mut fields = DigestFields::default();
     let mut seen = Vec::new();

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The credentials of one request, verified: users, tokens, signatures, the hook.
+//! Verifies the credentials of one request: users, tokens, signatures, the hook.
 //!
-//! A password that is new costs 20 ms of a core: half of the cores verify passwords at most, four
-//! at most, and [`CHECKS_WAITING`] may wait. One that was right is remembered for five minutes from
-//! its last use; the memory's key holds the user's line, so that a changed line is verified anew.
-//! Results are noted on the thread that verifies: a client that hangs up meanwhile has tried, too.
+//! Verifying a new password costs 20 ms of a core: at most half of the cores, and at most four,
+//! verify passwords, and [`CHECKS_WAITING`] requests may wait. A right password is remembered for
+//! five minutes from its last use; the key of the memory includes the user's line, so that a
+//! changed line is verified anew. The verifying thread records the result, so an attempt counts
+//! even if its client hangs up meanwhile.
 //!
-//! Where the hook may be asked besides, a name that is in no file is neither verified nor counted
-//! here: it is the hook's. So the time of an answer tells names of the files from others there.
+//! Where the hook may be asked as well, a name that is in no file is neither verified nor counted
+//! here: it is left to the hook. So the time of an answer reveals there which names are in the
+//! files.
 //!
 //! Sources: RFC 7617, RFC 7616, RFC 6750.
 //! Does not know which credentials a rule needs ([`crate::decision`] does).
@@ -36,13 +38,13 @@ use crate::signed_url::SignatureState;
 pub(crate) struct Shown {
     /// User of a file whose password was right.
     pub(crate) user: Option<Arc<str>>,
-    /// User that the hook allows. No user of the files, so no rule for users is opened by it.
+    /// User that the hook allows. It is not a user of the files, so it opens no rule for users.
     pub(crate) hook_user: Option<Arc<str>>,
     /// Subject of a valid token, with [`SUBJECT`] before it.
     pub(crate) subject: Option<Arc<str>>,
     /// True where one of the rules asks the hook.
     pub(crate) asks_hook: bool,
-    /// True once the user was looked for.
+    /// True once the user was looked up.
     pub(crate) is_user_checked: bool,
     /// True when credentials were sent and are not right.
     pub(crate) is_wrong: bool,
@@ -54,7 +56,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Notes the result of the look for the user.
+    /// Records the result of the user look-up.
     fn note(&mut self, found: FoundUser) {
         match found {
             FoundUser::Right(user) => self.user = Some(user),
@@ -134,7 +136,8 @@ impl Access {
             match self.nonces.state(fields.nonce, request.address, now_s) {
                 // A new nonce shows nothing of the password, so it need not wait.
                 NonceState::Stale => return FoundUser::Stale,
-                // Who was right with this nonce is not slowed by the mistakes of others.
+                // The mistakes of others do not slow a client that has used this nonce
+                // successfully.
                 NonceState::Fresh(nonce, _) if self.nonces.is_used(nonce) => {}
                 NonceState::Fresh(..) | NonceState::Unknown => return FoundUser::Slowed(wait_ms),
             }
@@ -158,7 +161,7 @@ impl Access {
     }
 
     /// Verifies a password, unless it was verified lately. `asks_hook` is true where the hook may
-    /// know a name that is in no file.
+    /// recognise a name that is in no file.
     pub(crate) async fn check_password(
         &self,
         policy: &Policy,
@@ -182,7 +185,7 @@ impl Access {
             password,
             hash.unwrap_or_default().as_bytes(),
         ]);
-        // Without a look at the password: it was verified lately, or none may be tried yet.
+        // Without verifying the password: it was verified lately, or none may be tried yet.
         let known = |now_ms| {
             let found = || self.verified.find_and_renew(&print, now_ms, VERIFIED_MS);
             if hash.is_some() && found().is_some() {
@@ -200,7 +203,7 @@ impl Access {
         let turn = self.checks.clone().acquire_owned().await;
         drop(place);
         let Ok(turn) = turn else { return Checked::Wrong };
-        // Others of the same client may have had their turn meanwhile.
+        // Other requests of the same client may have been verified meanwhile.
         let now_ms = self.steady_ms();
         if let Some(known) = known(now_ms) {
             return known;
@@ -255,7 +258,7 @@ impl Access {
         shown: &mut Shown,
     ) -> bool {
         let Some(hook) = &policy.hook else { return false };
-        // A file has one name, however it is written: the hook compares names.
+        // The name is canonical, because the hook compares names of files.
         let Some(path) = canonical(request.asset) else { return false };
         let parsed = request.authorization.and_then(parse);
         let (user, password) = match &parsed {
@@ -305,7 +308,7 @@ impl Access {
     ) -> HookResult {
         let now_ms = self.steady_ms();
         let written = question.written(&self.prints);
-        // Who was allowed is not slowed by the mistakes of others.
+        // The mistakes of others do not slow an allowed client.
         if let Some(kept) = hook.kept(&written, now_ms) {
             return kept;
         }
@@ -327,13 +330,13 @@ impl Access {
     }
 }
 
-/// Result of a look at a password.
+/// Result of verifying a password.
 pub(crate) enum Checked {
     Right,
     Wrong,
-    /// Not looked at, for so many milliseconds.
+    /// Not verified; the client may try again after this many milliseconds.
     Slowed(u64),
-    /// The name is in no file: the hook may know it.
+    /// The name is in no file; the hook may recognise it.
     Unknown,
 }
 
@@ -359,8 +362,8 @@ fn is_digest_password(policy: &Policy, user: &str, password: &[u8]) -> Option<bo
 
 pub(crate) fn is_signed(policy: &Policy, request: &AccessRequest<'_>, shown: &mut Shown) -> bool {
     let (Some(keys), Some(query)) = (&policy.url_keys, request.query) else { return false };
-    // What is signed is the address that is asked for, or a folder above it. Clients of RTSP add
-    // the name of a stream to it; a key has its film's signature.
+    // The signed address is the requested one, or a folder above it. RTSP clients append the name
+    // of a stream to it; a key is covered by the signature of its film.
     let target = match request.protocol {
         Protocol::Http if request.verb != Verb::Key => request.target,
         _ => request.asset,
@@ -384,8 +387,8 @@ fn token_of<'a>(request: &AccessRequest<'a>) -> Option<&'a str> {
     }
 }
 
-/// Stands before the subject of a token where names of users stand, too (limits, logs). No user
-/// has such a name: there is no colon in a name of the files or of Basic.
+/// Prefix of a token's subject in places that also hold user names (limits, logs). No user has such
+/// a name: neither the files nor Basic allow a colon in a name.
 const SUBJECT: &str = "token:";
 const VERIFIED_MS: u64 = 300_000;
 /// A second and a half of work for one core.
@@ -436,7 +439,7 @@ mod tests {
             let check =
                 access.check_password(&policy, ("anna", password.as_bytes()), (ADDRESS, false));
             let _ = tokio::time::timeout(Duration::from_micros(1), check).await;
-            // The thread that verifies holds the turn until it has counted.
+            // The verifying thread holds the turn until it has counted the result.
             drop(access.checks.acquire_many(turns).await.unwrap());
         }
         let found = access.check_password(&policy, ("anna", b"secret"), (ADDRESS, false)).await;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The decision about a client, a verb and a path: the one function that every request passes.
 //!
-//! A policy can be replaced while clients are served: what was verified before stays remembered
-//! where the user's line is the same, and nonces stay valid.
+//! A policy can be replaced while clients are served: verified credentials stay remembered where
+//! the user's line is unchanged, and nonces stay valid.
 //!
-//! Costs: one atomic load where everything is open. Else: a lock held for a moment, the look-up of
-//! the rule, and for credentials that were verified before a keyed hash; a microsecond together.
-//! Passwords that are new cost more ([`crate::credentials`]).
+//! Costs one atomic load where everything is open. Otherwise it costs a lock held for a moment, the
+//! look-up of the rule, and a keyed hash for credentials that were verified before; a microsecond
+//! together. New passwords cost more ([`crate::credentials`]).
 //!
 //! Sources: RFC 9110 §15.5.2 (401), §15.5.4 (403); RFC 6585 §4 (429).
 //! Does not log names of users that were refused at a level above debug.
@@ -55,7 +55,7 @@ pub struct AccessRequest<'a> {
     pub verb: Verb,
     /// Path by which rules are chosen, decoded: that of the request, or the film of a key.
     pub path: &'a str,
-    /// File or folder that the request is about: of a segment the film that it is of.
+    /// File or folder that the request is about; for a segment, its film.
     pub asset: &'a str,
     /// Path of the request itself, decoded.
     pub target: &'a str,
@@ -113,7 +113,7 @@ pub enum Login {
     Admitted(Arc<str>),
     /// Name or password is wrong.
     Wrong,
-    /// The user may not.
+    /// The user is not permitted.
     NotAllowed,
     /// Too many wrong attempts.
     Slowed {
@@ -124,10 +124,9 @@ pub enum Login {
     NoUsers,
 }
 
-/// Fingerprint of what a login rests on: another one when the user's password or permission has
-/// changed.
+/// Fingerprint of the basis of a login: it changes when the user's password or permission changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing(Fingerprint);
+pub struct LoginFingerprint(Fingerprint);
 
 /// Decides about requests.
 pub struct Access {
@@ -139,7 +138,7 @@ pub struct Access {
     pub(crate) verified: Arc<Remembered<()>>,
     pub(crate) checks: Arc<Semaphore>,
     pub(crate) checks_waiting: WaitingPlaces,
-    /// Begin of [`Access::steady_ms`].
+    /// Start of [`Access::steady_ms`].
     began: Instant,
 }
 
@@ -161,7 +160,7 @@ impl Access {
             prints: FingerprintKey::new(),
             verified: Arc::new(Remembered::new(VERIFIED_KEPT)),
             checks: Arc::new(Semaphore::new((cores / 2).clamp(1, 4))),
-            // Slowing bounds each address already; all may be of one office.
+            // Attempts are bounded for each address already, and all clients may be of one office.
             checks_waiting: WaitingPlaces::new(CHECKS_WAITING, CHECKS_WAITING),
             began: Instant::now(),
         }
@@ -185,7 +184,7 @@ impl Access {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Milliseconds since the start, for waits and for what is remembered: a clock that is set
+    /// Milliseconds since the start, for waits and for remembered results: setting the wall clock
     /// neither lengthens nor ends them.
     pub(crate) fn steady_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
@@ -223,7 +222,7 @@ impl Access {
     }
 
     /// Returns which permissions of listing a client has, by their number; `None` where everything
-    /// is open. Names are filtered by [`Access::is_listed`] with the same numbers.
+    /// is open. Names are filtered by [`ListingClass::is_listed`] with the same numbers.
     pub async fn listing(&self, request: &AccessRequest<'_>) -> Option<ListingClass> {
         if self.is_open() {
             return None;
@@ -371,9 +370,9 @@ impl Access {
         }
     }
 
-    /// Returns what a login of this user for a verb rests on; `None` when the user may not now.
-    /// A login is good while this stays as it was when the user logged in.
-    pub fn standing(&self, user: &str, verb: Verb) -> Option<Standing> {
+    /// Returns the fingerprint of a login of this user for a verb; `None` when the user is not
+    /// permitted now. A login is valid while this equals the fingerprint at login.
+    pub fn login_fingerprint(&self, user: &str, verb: Verb) -> Option<LoginFingerprint> {
         let policy = self.policy();
         let needed = policy.rules.find("", verb);
         let [allow] = needed[..] else { return None };
@@ -382,10 +381,10 @@ impl Access {
             && is_user_of(&policy, allow, user)
         {
             let parts = [&b"standing"[..], user.as_bytes(), hash.as_bytes()];
-            return Some(Standing(self.prints.of(&parts)));
+            return Some(LoginFingerprint(self.prints.of(&parts)));
         }
         let is_asked = allow.hook && policy.hook.is_some();
-        is_asked.then(|| Standing(self.prints.of(&[b"standing by hook", user.as_bytes()])))
+        is_asked.then(|| LoginFingerprint(self.prints.of(&[b"standing by hook", user.as_bytes()])))
     }
 }
 

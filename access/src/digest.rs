@@ -2,8 +2,8 @@
 //! Challenges of Digest, and the responses to them.
 //!
 //! HTTP clients must count their requests (`qop=auth`). RTSP clients of RFC 2326 do not (live555,
-//! GStreamer): their response is bound to method, address and nonce, and can be sent again from
-//! the same address within the nonce's life, which sets up what was set up already.
+//! GStreamer): their response is bound to method, address and nonce. It can be replayed from the
+//! same address within the nonce's life, which only repeats the same SETUP.
 //!
 //! Sources: RFC 7616 §3.3 to §3.7, RFC 2617 §3.2, RFC 2069 §2.1 (without qop), RFC 2326 §14.
 //! Does not offer auth-int, sessions of algorithms (`-sess`), userhash, or Authentication-Info.
@@ -25,7 +25,8 @@ pub(crate) struct DigestRequest<'a> {
     pub(crate) path: &'a str,
     pub(crate) query: Option<&'a str>,
     pub(crate) address: IpAddr,
-    /// True where the protocol's clients may leave out `qop`, and name the asset of a stream.
+    /// True where the protocol's clients may omit `qop`, and may name the asset in place of a
+    /// stream.
     pub(crate) is_rtsp: bool,
 }
 
@@ -79,7 +80,7 @@ pub(crate) fn verify(
         (None, None, _) if request.is_rtsp => (None, format!("{}:{second}", fields.nonce)),
         _ => return DigestResult::Wrong,
     };
-    // A name that is not there takes as long, and is never right.
+    // A name that is not in the file takes as long, and is never right.
     let first = users.hash(kind, &fields.user);
     let expected = kind.hex(format!("{}:{rest}", first.unwrap_or(NOBODY)).as_bytes());
     let given = fields.response.to_ascii_lowercase();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users of an htdigest file, whose lines hold H(user:realm:password).
 //!
-//! Such a hash is as good as the password for HTTP Digest and RTSP Digest, and is guessed fast:
-//! the file must be readable by the server alone.
+//! Such a hash is equivalent to the password for HTTP Digest and RTSP Digest, and is fast to guess:
+//! only the server may be able to read the file.
 //!
 //! Sources: RFC 7616 §3.4.2 (A1), htdigest(1).
 //! Does not answer challenges (`digest` does).
@@ -108,8 +108,8 @@ impl DigestUsers {
     }
 }
 
-/// Returns the line of an htdigest file for a user: with SHA-256, or with MD5 for players that know
-/// no other.
+/// Returns the line of an htdigest file for a user: with SHA-256, or with MD5 for players that
+/// support nothing else.
 ///
 /// # Errors
 /// A name or a realm that a line cannot hold.

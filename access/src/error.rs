@@ -42,7 +42,7 @@ impl Error {
     }
 }
 
-/// Reads the text that an option names; `cure` tells how such a file is made.
+/// Reads the text that an option names; `cure` explains how to make such a file.
 pub(crate) fn text_of(option: &'static str, path: &Path, cure: &str) -> Result<String, Error> {
     let shown = path.display();
     let is_large = fs::metadata(path).is_ok_and(|found| found.len() > FILE_BYTES_MAX);
@@ -61,8 +61,7 @@ pub(crate) fn text_of(option: &'static str, path: &Path, cure: &str) -> Result<S
         .map_err(|_| Error::option(option, format!("{shown}: text that is not UTF-8"), cure))
 }
 
-/// Returns the lines of a file that hold something, with their numbers: no empty ones and no
-/// comments.
+/// Returns the lines of a file with their numbers, without empty lines and comments.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = (1..).zip(text.lines().map(str::trim));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

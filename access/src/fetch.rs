@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One HTTP request to a server of the operator's: the hook, or a set of keys.
+//! Sends one HTTP request to a server of the operator: the hook, or a set of keys.
 //!
-//! Blocks: callers run it on a thread that may. Every part of it has a time limit, the answer a
-//! limit of bytes; redirects are not followed, and proxies of the environment are not used.
-//! Certificates are checked against the system's.
+//! Blocks, so callers run it on a thread that may block. Every part of it has a time limit, the
+//! answer a limit of bytes; redirects are not followed, and proxies of the environment are not
+//! used. Certificates are verified against the system's.
 //!
 //! Sources: RFC 9110.
 //! Does not retry.
@@ -52,7 +52,7 @@ pub(crate) fn agent(limit: Duration) -> Agent {
 /// Gets a resource.
 ///
 /// # Errors
-/// A text that tells why there is no answer.
+/// The reason why there is no answer.
 pub(crate) fn get(agent: &Agent, url: &str) -> Result<Fetched, String> {
     check_clock(url, SystemTime::now())?;
     let answer = agent.get(url).call().map_err(|error| error.to_string())?;
@@ -62,7 +62,7 @@ pub(crate) fn get(agent: &Agent, url: &str) -> Result<Fetched, String> {
 /// Posts a JSON text.
 ///
 /// # Errors
-/// A text that tells why there is no answer.
+/// The reason why there is no answer.
 pub(crate) fn post_json(agent: &Agent, url: &str, json: &str) -> Result<Fetched, String> {
     check_clock(url, SystemTime::now())?;
     let request = agent.post(url).header("Content-Type", "application/json");
@@ -77,7 +77,7 @@ fn fetched(mut answer: ureq::http::Response<ureq::Body>) -> Result<Fetched, Stri
     Ok(Fetched { status, cache_control, body: body.map_err(|error| error.to_string())? })
 }
 
-/// Checks that TLS can be spoken at this time: before 1970 `rustls-pki-types` panics.
+/// Checks that TLS works at this time: before 1970 `rustls-pki-types` panics.
 fn check_clock(url: &str, now: SystemTime) -> Result<(), String> {
     match url.starts_with("https://") && now < UNIX_EPOCH {
         true => Err("this host's clock is before 1970; set it".to_owned()),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server of the operator's that is asked about each client and path.
+//! Asks a server of the operator about each client and path.
 //!
-//! It gets a JSON object by POST: `user` and `password` (Basic), or `token` (Bearer or
-//! `access_token`), `address`, `verb`, `path` and `protocol`. A status of 2xx allows, all else
-//! refuses; 401 says that the password is wrong, which is counted. Answers are kept by credentials,
-//! address, verb and path: for the seconds of `Cache-Control: max-age` or of `cache_s` in a JSON
-//! answer, else for the default; refusals for five seconds at most. No answer in [`LIMIT`] is a
-//! refusal, and so is a queue that is too long.
+//! It receives a JSON object by POST: `user` and `password` (Basic), or `token` (Bearer or
+//! `access_token`), `address`, `verb`, `path` and `protocol`. A status of 2xx allows, any other
+//! refuses; 401 means that the password is wrong, which is counted. Answers are cached by
+//! credentials, address, verb and path: for the seconds of `Cache-Control: max-age` or of `cache_s`
+//! in a JSON answer, otherwise for the default; refusals for five seconds at most. No answer within
+//! [`LIMIT`] counts as a refusal, and so does a queue that is too long.
 //!
-//! Costs a look-up where the answer is kept, else a request; 16 of them at a time, also where
+//! Costs a look-up where the answer is cached, otherwise a request; at most 16 at a time, even if
 //! clients hang up: a request holds its turn until it ends.
 //!
 //! Sources: RFC 9110 §9.3.3, §15.5.2 (401), RFC 9111 §5.2.2.1 (max-age).
-//! Does not send digest responses, which only the keeper of the password can verify.
+//! Does not send digest responses, which only the holder of the password can verify.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) enum HookResult {
     Refuses,
     /// Too late, too many questions, or no connection.
     NoAnswer,
-    /// Not asked, for so many milliseconds.
+    /// Not asked; the client may try again after this many milliseconds.
     Slowed(u64),
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct HookQuestion<'a> {
     pub(crate) protocol: &'a str,
 }
 
-/// A question as it is sent, and the name of its answer.
+/// A question as it is sent, and the key of its cached answer.
 pub(crate) struct WrittenQuestion {
     json: String,
     print: Fingerprint,
@@ -95,13 +95,13 @@ impl Hook {
         })
     }
 
-    /// Returns an answer that is kept.
+    /// Returns a cached answer.
     pub(crate) fn kept(&self, question: &WrittenQuestion, now_ms: u64) -> Option<HookResult> {
         self.answers.find(&question.print, now_ms)
     }
 
-    /// Asks a question. `on_wrong` is called where the server says that the password is wrong, also
-    /// when the client has hung up meanwhile.
+    /// Asks a question. `on_wrong` is called when the server reports a wrong password, even if the
+    /// client has hung up meanwhile.
     pub(crate) async fn ask(
         &self,
         question: WrittenQuestion,
@@ -121,7 +121,7 @@ impl Hook {
             let (agent, url) = (self.agent.clone(), self.url.clone());
             let (answers, default_s) = (self.answers.clone(), self.kept_s);
             let ask = move || {
-                // Held until the request has ended, whoever still waits for it.
+                // Held until the request has ended, even if its client no longer waits for it.
                 let _turn = turn;
                 let answer = match post_json(&agent, &url, &question.json) {
                     Ok(answer) => answer,
@@ -167,7 +167,7 @@ fn read(answer: &Fetched, default_s: u64) -> (HookResult, u64) {
 const LIMIT: Duration = Duration::from_secs(5);
 const REQUESTS_MAX: usize = 16;
 const WAITING_MAX: u32 = 256;
-/// The players of an office; a small part of all, so that no address takes every place.
+/// The players of an office; a small part of all places, so that no address occupies every place.
 const WAITING_OF_ADDRESS_MAX: u32 = 16;
 const ANSWERS_KEPT: usize = 16_384;
 const KEPT_S_MAX: u64 = 86_400;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The user name of a client, for a page that offers to log in.
 //!
-//! A library may be open in part: then no request for it is answered 401, and a browser never asks
-//! for a password. Here credentials are asked for until they are those of a user, whatever that
-//! user may do.
+//! A library may be open in part: then no request for it is answered with 401, and a browser never
+//! asks for a password. Identification asks for credentials until they are those of a user,
+//! regardless of the user's permissions.
 //!
 //! Sources: RFC 9110 §11.6.1 (challenges).
 //! Does not ask the hook, which answers about paths alone.
@@ -25,7 +25,7 @@ impl Access {
             return AccessVerdict::Forbidden { reason: "this server has no users" };
         }
         let policy = self.policy();
-        // A name that is in no file may be the hook's, and is counted by none here.
+        // A name that is in no file may be the hook's, so it is not counted here.
         let mut shown = Shown { asks_hook: policy.hook.is_some(), ..Shown::default() };
         Box::pin(self.find_user(&policy, request, &mut shown)).await;
         match shown.user.take() {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Public keys that verify tokens, from a JWKS file or address.
 //!
-//! A set is loaded again when it is an hour old, and when a token names a key that it does not
-//! have, but not twice within [`PAUSE`]: a stranger's tokens cost the issuer two requests a minute,
-//! also when the stranger hangs up. A set that cannot be loaded again stays in use.
+//! A set is loaded again when it is an hour old, and when a token names a key that the set lacks,
+//! but not twice within [`PAUSE`]: tokens of a stranger cost the issuer at most two requests a
+//! minute, even if the stranger hangs up. A set that cannot be loaded again stays in use.
 //!
 //! Sources: RFC 7517 §4 (members), §5 (sets), RFC 8725 §3.1.
-//! Does not hold secret keys: those of kind `oct` are left out, so that nobody signs with a key
-//! that is public.
+//! Does not hold secret keys: keys of kind `oct` are left out, so that nobody signs with a key that
+//! is public.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,7 +24,7 @@ use crate::fetch::{agent, check_url, get, shown_url};
 pub(crate) struct TokenKey {
     /// Name by which tokens refer to it.
     id: Option<String>,
-    /// Only algorithm it may be used with, if it says so.
+    /// The only algorithm that the key may be used with, if the set names one.
     algorithm: Option<Algorithm>,
     pub(crate) key: DecodingKey,
 }
@@ -104,14 +104,14 @@ impl KeySet {
     }
 
     async fn load_again(&self) {
-        // Those that come meanwhile wait for the one that loads.
+        // Requests that arrive meanwhile wait for the one that loads.
         let mut tried = self.tried.clone().lock_owned().await;
         if tried.is_some_and(|tried| tried.elapsed() < PAUSE) {
             return;
         }
         *tried = Some(Instant::now());
         let (source, held) = (self.source.clone(), self.held.clone());
-        // The lock goes along: the load ends and is kept also when its asker hangs up.
+        // The load owns the lock: it completes and is kept even if the requesting client hangs up.
         let load = move || {
             match source.load() {
                 Ok(keys) => {

@@ -44,7 +44,7 @@ mod waiting;
 
 pub use client_prefix::{ClientPrefix, InvalidPrefix, counted_as};
 pub use decision::{
-    Access, AccessRequest, AccessVerdict, Grant, ListingClass, Login, Protocol, Standing,
+    Access, AccessRequest, AccessVerdict, Grant, ListingClass, Login, LoginFingerprint, Protocol,
 };
 pub use digest_users::htdigest_line;
 pub use error::Error;

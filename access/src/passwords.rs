@@ -102,7 +102,7 @@ pub(crate) fn is_password(password: &[u8], hash: Option<&str>) -> bool {
         None => {
             let mut made = [0; 32];
             let _ = Argon2::default().hash_password_into(password, &[0; 16], &mut made);
-            // The result is used, so that it is made.
+            // Keeps the compiler from removing the computation.
             std::hint::black_box(made);
             false
         }
@@ -165,7 +165,7 @@ pub(crate) mod tests {
     #[test]
     fn lines_are_made_and_verified() {
         let line = htpasswd_line("anna", b"correct horse").unwrap();
-        // Of cost 4; made with htpasswd -nbB -C 4.
+        // Cost 4, made with htpasswd -nbB -C 4.
         let bcrypt = "ben:".to_owned() + &bcrypt::hash("secret", 4).unwrap();
         let (_folder, path) = file(&format!("# users\n\n{line}\n{bcrypt}\n"));
         let users = Passwords::read(&path).unwrap();
@@ -179,7 +179,7 @@ pub(crate) mod tests {
 
     #[test]
     fn weak_and_endless_hashes_are_refused_by_line() {
-        for (line, said) in [
+        for (line, expected) in [
             ("anna:$apr1$abcdefgh$0123456789012345678901", "MD5"),
             ("anna:{SHA}2jmj7l5rSw0yVb/vlWAYkK/YBwk=", "SHA-1"),
             ("anna:rl0uE3V0pmkPc", "crypt, or plain"),
@@ -193,7 +193,7 @@ pub(crate) mod tests {
         ] {
             let (_folder, path) = file(&format!("# a comment\n{line}\n"));
             let error = Passwords::read(&path).err().expect(line).to_string();
-            assert!(error.contains(said) && error.contains(":2: "), "{error}");
+            assert!(error.contains(expected) && error.contains(":2: "), "{error}");
             assert!(error.contains("pagewire passwd") && !error.contains("2jmj7"), "{error}");
         }
         assert!(htpasswd_line("a:b", b"x").is_err() && htpasswd_line("a", b"").is_err());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One spelling for each path, so that no rule can be evaded by another one.
 //!
-//! Escapes are undone by `wire`, which has one text for each path, of whatever bytes. Here empty
-//! components and `.` are dropped, as the served folder drops them; a path with `..` has no
-//! spelling, since it is never opened. Costs no allocation for a path that is already in its
-//! shortest spelling.
+//! Escapes are undone by `wire`, which has one text for each path, also for bytes that are no
+//! UTF-8. Here empty components and `.` are dropped, as the served folder drops them; a path with
+//! `..` has no spelling, since it is never opened. Costs no allocation for a path that is already
+//! in its shortest spelling.
 //!
 //! Sources: RFC 3986 §5.2.4, §6.2.2.3.
 //! Does not follow links: a link below an open folder opens what it leads to.

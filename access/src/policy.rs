@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules with the credentials that they name, read from files and checked together.
 //!
-//! A server without rules and without credentials is open. With credentials and without rules
-//! everything needs one of them: who gives a file of users means to shut the door.
+//! A server without rules and without credentials is open. With credentials and without rules every
+//! request needs one of them: a configured file of users means restricted access.
 //!
 //! Does not decide ([`crate::Access`] does).
 
@@ -32,7 +32,7 @@ pub struct AccessConfig {
     pub users: Option<PathBuf>,
     /// File of users for Digest (htdigest).
     pub digest_users: Option<PathBuf>,
-    /// True where Digest with MD5 is allowed, for players that know no other.
+    /// True where Digest with MD5 is allowed, for players that support nothing else.
     pub digest_md5: bool,
     /// Realm of challenges.
     pub realm: String,
@@ -46,11 +46,11 @@ pub struct AccessConfig {
     pub jwt_issuer: Vec<String>,
     /// Algorithms of tokens.
     pub jwt_algorithm: Vec<TokenAlgorithm>,
-    /// Difference of clocks that is overlooked.
+    /// Tolerated difference of clocks.
     pub jwt_leeway: Duration,
     /// Address of the hook.
     pub auth_url: Option<String>,
-    /// Time for which an answer of the hook is good that names none.
+    /// Validity of a hook's answer that states none.
     pub auth_cache: Duration,
 }
 
@@ -76,7 +76,7 @@ impl Default for AccessConfig {
 }
 
 impl AccessConfig {
-    /// True where somebody can log in by a password.
+    /// True where a user can log in by a password.
     pub fn has_logins(&self) -> bool {
         self.users.is_some() || self.digest_users.is_some() || self.auth_url.is_some()
     }
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn rule_without_its_credentials_is_refused() {
-        for (allow, said) in [
+        for (allow, expected) in [
             ("users", "--users"),
             ("user:anna", "--users"),
             ("group:family", "[groups]"),
@@ -260,7 +260,7 @@ mod tests {
             let config =
                 AccessConfig { rules: vec![draft.check().unwrap()], ..AccessConfig::default() };
             let error = Policy::load(&config).unwrap_err().to_string();
-            assert!(error.contains(said) && error.contains("films: "), "{error}");
+            assert!(error.contains(expected) && error.contains("films: "), "{error}");
         }
     }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Credentials in the query of an address, and their way into the addresses that a playlist lists.
 //!
-//! A player sends what a playlist says: the query of the playlist's own address is not part of a
-//! relative address in it (RFC 3986 §5.2.2). So the credentials are written behind each. They are
-//! not verified before, so their length is bounded: a playlist has thousands of addresses.
+//! A player requests the addresses of a playlist as they are written: the query of the playlist's
+//! own address is not part of a relative address in it (RFC 3986 §5.2.2). So the credentials are
+//! appended to each. They are not verified before, so their length is bounded: a playlist has
+//! thousands of addresses.
 //!
 //! Sources: RFC 3986 §3.4, RFC 6750 §2.3.
-//! Does not verify anything; does not know the forms of playlists.
+//! Does not verify anything; does not parse playlists.
 
 use std::borrow::Cow;
 
@@ -14,15 +15,15 @@ use std::borrow::Cow;
 pub(crate) const NAMES: [&str; 6] =
     ["access_token", "expires", "key", "prefix", "address", "signature"];
 
-/// Returns the value of a parameter, not decoded; `None` where it stands twice or not at all.
+/// Returns the value of a parameter, not decoded; `None` where it occurs twice or not at all.
 pub(crate) fn value<'q>(query: &'q str, name: &str) -> Option<&'q str> {
     let mut found = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, first) = found.find(|(key, _)| *key == name)?;
     found.all(|(key, _)| key != name).then_some(first)
 }
 
-/// Returns the credentials of a query as it was sent; `None` without one that can stand alone, and
-/// where they are longer than those of an issuer: a player has to send credentials itself then.
+/// Returns the credentials of a query as it was sent; `None` with neither a token nor a signature,
+/// and where they are longer than those of an issuer: then a player has to send credentials itself.
 ///
 /// The text goes into playlists, so it holds nothing but unreserved characters and escapes.
 pub fn carried(query: &str) -> Option<String> {
@@ -40,7 +41,7 @@ pub fn carried(query: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= CARRIED_BYTES_MAX).then_some(text)
 }
 
-/// Returns a query without the parameters for which [`carried`] carries it.
+/// Returns a query without the token and the signature; [`carried`] returns `None` for the result.
 pub fn without_credentials(query: &str) -> String {
     let is_other = |pair: &&str| {
         let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
@@ -49,7 +50,7 @@ pub fn without_credentials(query: &str) -> String {
     query.split('&').filter(is_other).collect::<Vec<_>>().join("&")
 }
 
-/// Returns an address with these parameters behind it.
+/// Returns an address with these parameters appended.
 pub fn with_query<'a>(address: &'a str, query: &str) -> Cow<'a, str> {
     let separator = if address.contains('?') { '&' } else { '?' };
     match address.split_once('#') {

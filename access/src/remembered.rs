@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers about credentials that were verified before, by a keyed hash of them.
+//! Caches answers about verified credentials, keyed by a keyed hash of the credentials.
 //!
 //! Holds neither passwords nor tokens: an entry's key is a MAC under a key that is made at start.
 //! Costs 300 ns for the MAC, and a look-up. Times are those of a steady clock, which is never set.
 //!
 //! Sources: RFC 2104 (HMAC).
-//! Does not decide how long an answer is good.
+//! Does not decide how long an answer is valid.
 
 use aws_lc_rs::hmac;
 use quick_cache::sync::Cache;
@@ -38,7 +38,7 @@ impl FingerprintKey {
 pub(crate) struct Remembered<T>(Cache<Fingerprint, (u64, T)>);
 
 impl<T: Clone> Remembered<T> {
-    /// Holds at most so many answers; those asked for least go first.
+    /// Holds at most `most` answers; evicts the least requested ones first.
     pub(crate) fn new(most: usize) -> Remembered<T> {
         Remembered(Cache::new(most))
     }
@@ -48,7 +48,7 @@ impl<T: Clone> Remembered<T> {
         (until_ms > now_ms).then_some(answer)
     }
 
-    /// Likewise; an answer that has less than half of `life_ms` left is kept for all of it again.
+    /// Does the same; an answer with less than half of `life_ms` left is kept for all of it again.
     pub(crate) fn find_and_renew(&self, key: &Fingerprint, now_ms: u64, life_ms: u64) -> Option<T> {
         let (until_ms, answer) = self.0.get(key).filter(|(until_ms, _)| *until_ms > now_ms)?;
         if until_ms - now_ms < life_ms / 2 {

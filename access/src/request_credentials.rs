@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 /// Results about the credentials of one request.
 #[derive(Debug, Default)]
 pub struct RequestCredentials {
-    /// Result of the look for the user in the files.
+    /// Result of the user look-up in the files.
     found: OnceLock<FoundUser>,
     /// True when a wrong password of this request was counted.
     is_counted: AtomicBool,
@@ -24,19 +24,19 @@ pub struct RequestCredentials {
     granted: OnceLock<Arc<str>>,
 }
 
-/// Result of the look for a request's user.
+/// Result of the look-up of a request's user.
 #[derive(Debug, Clone)]
 pub(crate) enum FoundUser {
     Right(Arc<str>),
     Wrong,
     /// The nonce has expired or its count was used.
     Stale,
-    /// Not looked at, for so many milliseconds.
+    /// Not verified; the client may try again after this many milliseconds.
     Slowed(u64),
 }
 
 impl RequestCredentials {
-    /// Returns the user to whom the request was permitted, if that rests on one.
+    /// Returns the user to whom the request was permitted, if there is one.
     pub fn user(&self) -> Option<&str> {
         self.granted.get().map(AsRef::as_ref)
     }
@@ -46,7 +46,7 @@ impl RequestCredentials {
     }
 
     pub(crate) fn keep_found(&self, found: FoundUser) {
-        // Of two decisions at once the first is kept.
+        // Of two concurrent decisions the first is kept.
         let _ = self.found.set(found);
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `[[access]]` tables: paths, verbs, and the credentials that open them.
 //!
-//! The rule of the longest path that names the verb decides; others are not looked at. A path that
-//! no rule names is refused. Where the file system does not tell upper from lower case, `/FILMS`
-//! would be `/films` under another rule: a path that matches a rule in another case only needs that
-//! rule's permission, too.
+//! The rule of the longest path that names the verb decides; others are ignored. A path without a
+//! rule is refused. Where the file system does not distinguish upper and lower case, `/FILMS` would
+//! be `/films` under another rule: so a path that matches a rule only in another case needs that
+//! rule's permission as well.
 //!
 //! Costs two hash look-ups for each component of a path, as far as the deepest rule has components:
 //! each hashes its prefix from the first byte. No rule opens a path of more than 4096 bytes, which
@@ -282,7 +282,7 @@ impl Rules {
             let entry = made.by_path.entry(rule.path.as_str().into()).or_default();
             for verb in &rule.verbs {
                 let slot = &mut entry.by_verb[*verb as usize];
-                // Two tables of one path and verb are one list.
+                // Two tables of one path and verb are merged into one list.
                 let allow = match slot.take() {
                     Some(earlier) => earlier.joined(&rule.allow),
                     None => rule.allow.clone(),
@@ -337,7 +337,7 @@ impl Rules {
                 break;
             }
         }
-        // Only another spelling may be stricter; the exact rule alone may open a path.
+        // Rules of other spellings only restrict; only the exact rule may open a path.
         if exact.is_none() { Vec::new() } else { found }
     }
 

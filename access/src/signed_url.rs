@@ -14,7 +14,7 @@
 //! replaced: the first of the file signs. Costs a MAC for each request: 1.4 us (tests/cost.rs).
 //!
 //! Sources: RFC 2104, RFC 4868 (HMAC-SHA-256), RFC 4648 §5.
-//! Does not revoke one address: take its key out of the file.
+//! Does not revoke one address: remove its key from the file.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub struct SignedUrl {
     pub address: Option<IpAddr>,
 }
 
-/// Result of a look at a query.
+/// Result of verifying a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignatureState {
     /// The query has no signature.
@@ -139,7 +139,7 @@ impl UrlKeys {
         now_s: u64,
     ) -> Result<(), &'static str> {
         let has = |name: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
-        // A parameter that stands twice has no value.
+        // A parameter that occurs twice has no value.
         let optional = |name| match value(query, name) {
             None if has(name) => Err(MALFORMED),
             found => Ok(found),
@@ -161,7 +161,7 @@ impl UrlKeys {
         let message = message((name, expires, only), (&signed, decoded.is_some()));
         hmac::verify(key, message.as_bytes(), &given)
             .map_err(|_| "the signature is not of this address")?;
-        // From here on the terms are the signer's.
+        // The signature is valid, so the following terms are the signer's.
         let expires: u64 = expires.parse().map_err(|_| MALFORMED)?;
         if expires <= now_s {
             return Err("the signed address has expired");
@@ -270,7 +270,7 @@ mod tests {
         assert!(is_right(&both, &query, "a", 0));
         let query = both.sign(&url("/a", false, None)).unwrap();
         assert!(query.contains("key=two") && !is_right(&old, &query, "a", 0));
-        for (text, said) in [
+        for (text, expected) in [
             ("one short", "5 characters"),
             ("one", "NAME SECRET"),
             ("a=b 0123456789abcdef0123456789abcdef", "name"),
@@ -279,7 +279,7 @@ mod tests {
         ] {
             let (_folder, path) = file(text);
             let error = UrlKeys::read("--url-key-file", &path).unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains("0123456"), "{error}");
+            assert!(error.contains(expected) && !error.contains("0123456"), "{error}");
         }
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! JSON web tokens: signature, algorithm, audience, issuer, times, and paths.
 //!
-//! Algorithms are those of the configuration, all of them asymmetric; the token's own word only
+//! The configuration lists the accepted algorithms, all of them asymmetric; the token's header only
 //! selects among them. A token needs `exp` and `aud`. The claim `paths` (a text or a list) limits
-//! it to what lies below; without it the token opens whatever rules open to tokens.
+//! it to the paths below; without it the token opens every path whose rule accepts tokens.
 //!
 //! Costs 30 to 100 us for a signature; a verified token is remembered until it expires, five
 //! minutes at most.
@@ -119,8 +119,8 @@ impl Tokens {
         Tokens { keys, validation, known: Remembered::new(TOKENS_KEPT) }
     }
 
-    /// Returns the claims of a token; `None` for one that is not valid now. `steady_ms` is the time
-    /// of what is remembered, `wall_ms` that of claims.
+    /// Returns the claims of a token; `None` for one that is not valid now. `steady_ms` is the
+    /// clock of remembered results, `wall_ms` that of claims.
     pub(crate) async fn claims(
         &self,
         token: &str,
@@ -144,7 +144,7 @@ impl Tokens {
         }
         let (keys, at) = self.keys.find(header.kid.as_deref(), header.alg).await?;
         let mut validation = self.validation.clone();
-        // The library wants algorithms of the key's family alone.
+        // The library accepts only algorithms of the key's family.
         validation.algorithms = vec![header.alg];
         let claims = decode::<Claims>(token, &keys[at].key, &validation);
         let claims = claims.inspect_err(|error| tracing::debug!("token: {error}")).ok()?.claims;
@@ -154,7 +154,7 @@ impl Tokens {
     }
 }
 
-/// True when a header has extensions that its reader must understand: none is known here.
+/// True when a header has extensions that its reader must understand: none is supported here.
 fn has_critical(token: &str) -> bool {
     let header = token.split('.').next().unwrap_or_default();
     let json = URL_SAFE_NO_PAD.decode(header).unwrap_or_default();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places for requests that wait for their turn at something slow, bounded as a whole and for each
-//! client address.
+//! Places for requests that wait for a slow operation, bounded in total and for each client
+//! address.
 //!
-//! A place is given back when it is dropped: also by a request whose client hangs up while it
-//! waits, since its future is dropped at that point. Costs a lock and a look-up for each place.
+//! A place is released when it is dropped, also when a client hangs up while its request waits,
+//! since the request's future is dropped then. Costs a lock and a look-up for each place.
 //!
 //! Sources: none.
-//! Does not order those who wait.
+//! Does not order the waiting requests.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -39,7 +39,7 @@ impl WaitingPlaces {
         WaitingPlaces { most, most_of_address, held: Mutex::default() }
     }
 
-    /// Takes a place; `None` where all are held, or all of this address.
+    /// Acquires a place; `None` where all places, or all of this address, are held.
     pub(crate) fn take(&self, address: IpAddr) -> Option<WaitingPlace<'_>> {
         let address = counted_as(address.to_canonical());
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Costs of decisions: without rules, by an address, by a password that was verified before, and
-//! by a signed address. A benchmark, which judges nothing.
+//! Costs of decisions: without rules, by an address, by a password that was verified before, and by
+//! a signed address. A benchmark without thresholds.
 //!
 //! `cargo test --release -p access --test cost -- --ignored --nocapture` prints the medians.
 

@@ -133,7 +133,7 @@ async fn hook_is_asked_once_for_each_client_and_film() {
         assert!(matches!(verdict, AccessVerdict::Unauthorized { .. }), "{verdict:?}");
     }
     assert_eq!(remote.asked(), 4, "a refusal is kept for some seconds");
-    // Guesses are slowed as those of passwords are.
+    // Guesses are slowed like wrong passwords.
     for number in 0..10 {
         let guess = format!("Basic {}", STANDARD.encode(format!("anna:{number}")));
         decide(&access, "/film.ts", Some(&guess)).await;
@@ -170,7 +170,7 @@ async fn refusal_of_a_path_or_a_server_that_is_down_is_no_wrong_password() {
     }
 }
 
-/// A hook that knows ben, and anna by another password than the file.
+/// A hook that accepts ben, and anna with a password that differs from the file's.
 fn beside_users(rules: Vec<Rule>) -> (Remote, Access) {
     let remote = Remote::start(|body| {
         let question: Value = serde_json::from_str(body).unwrap();

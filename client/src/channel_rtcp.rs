@@ -18,13 +18,13 @@ pub struct ChannelRtcp {
 }
 
 impl ChannelRtcp {
-    /// The channel, and the sending end for packets that arrive on it.
+    /// The channel, and the sending end that its incoming packets are queued with.
     pub(crate) fn new(channel: u8, writer: SharedWriter) -> (mpsc::Sender<Vec<u8>>, ChannelRtcp) {
         let (sender, inbox) = mpsc::channel(INBOX_PACKETS);
         (sender, ChannelRtcp { inbox: Mutex::new(inbox), writer, channel })
     }
 
-    /// Waits for a packet; for ever once the connection has ended.
+    /// Waits for a packet; never returns once the connection has ended.
     pub async fn receive(&self) -> Vec<u8> {
         match self.inbox.lock().await.recv().await {
             Some(packet) => packet,
@@ -32,8 +32,8 @@ impl ChannelRtcp {
         }
     }
 
-    /// Sends a packet as a frame; returns false where that failed. A packet that the caller gives
-    /// up on stays whole.
+    /// Sends a packet as a frame; returns false where that failed. Dropping the future does not
+    /// truncate the packet.
     pub async fn send(&self, packet: &[u8]) -> bool {
         match self.frame(packet) {
             Some(frame) => self.writer.lock().await.send(&frame).await.is_ok(),
@@ -53,5 +53,5 @@ impl ChannelRtcp {
     }
 }
 
-/// Reports that wait for the reporter, which reads them at once.
+/// Reports queued for the reporter, which reads them at once.
 const INBOX_PACKETS: usize = 16;

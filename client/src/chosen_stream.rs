@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The streams of a description that are played or recorded.
 //!
-//! A transport stream is taken alone, since it holds everything; else all tracks that can be put
-//! together are.
+//! A transport stream is chosen alone, since it carries every elementary stream. Without one, all
+//! tracks with a depayloader are chosen.
 //!
 //! Sources: RFC 2326 Appendix C; RFC 2250 §2.
 
@@ -20,23 +20,23 @@ pub(super) struct ChosenStream {
     /// URL of its SETUP.
     pub(super) url: String,
     pub(super) offer: TrackOffer,
-    /// None of a transport stream.
+    /// None for a transport stream.
     pub(super) depayloader: Option<Depayloader>,
 }
 
 impl ChosenStream {
-    /// True for pictures in packets of their own.
+    /// True for a video track.
     pub(super) fn has_pictures(&self) -> bool {
         self.depayloader.is_some() && self.offer.media == "video"
     }
 }
 
-/// The streams that were chosen, and why others were not.
+/// The chosen streams, and the reasons for leaving out others.
 pub(super) struct StreamChoice {
     /// One transport stream, or tracks.
     pub(super) streams: Vec<ChosenStream>,
     pub(super) left_out: Vec<String>,
-    /// Formats of those that were left out, as the description names them.
+    /// Formats of the streams left out, as the description names them.
     pub(super) left_out_formats: Vec<String>,
 }
 
@@ -73,8 +73,8 @@ impl StreamChoice {
         StreamChoice { streams, left_out, left_out_formats }
     }
 
-    /// Chooses among the streams of a description those that a recording holds: a transport stream
-    /// has no PCM or AV1 that players read, and cameras send PCM beside their pictures.
+    /// Chooses the streams of a description that a recording can hold: players cannot read PCM or
+    /// AV1 in a transport stream, and cameras send PCM beside their video.
     pub(super) fn to_record(described: DescribedSession) -> StreamChoice {
         let mut choice = StreamChoice::of(described);
         let mut recorded = Vec::with_capacity(choice.streams.len());
@@ -92,7 +92,7 @@ impl StreamChoice {
         choice
     }
 
-    /// True where pictures or sound are among what was left out beside tracks.
+    /// True where video or audio is among the streams left out beside tracks.
     fn lacks_media(&self) -> bool {
         let are_tracks = self.streams.iter().all(|stream| stream.depayloader.is_some());
         let is_media = |text: &String| text.starts_with("video ") || text.starts_with("audio ");
@@ -100,10 +100,10 @@ impl StreamChoice {
     }
 }
 
-/// Why a stream has no place in a recording.
+/// Reason to leave a stream out of a recording.
 fn unrecorded(stream: &ChosenStream) -> Option<&'static str> {
     let depayloader = stream.depayloader.as_ref()?;
-    // The codec of AV1 is known with its first sequence header.
+    // The codec of AV1 is unknown before its first sequence header.
     match depayloader.codec() {
         Some(Codec::Pcm(_)) => Some("PCM is not recorded; have the sender use AAC"),
         _ if stream.offer.encoding.eq_ignore_ascii_case("AV1") => Some(
@@ -114,11 +114,11 @@ fn unrecorded(stream: &ChosenStream) -> Option<&'static str> {
     }
 }
 
-/// The streams to verify, with what is left out beside them: a verdict on a part of the pictures
-/// and sound would be none.
+/// Chooses the streams to verify; returns the streams left out as well. Fails where video or audio
+/// would be left out beside tracks: a verdict on some of the media would mislead.
 ///
 /// # Errors
-/// Peer: some cannot be put together, or there are none.
+/// Peer: some streams cannot be depacketized, or the description has none.
 pub(super) fn choose_streams(
     control: &RtspConnection,
     described: DescribedSession,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An RTSP session without its media: the requests alone, for a caller that receives by itself.
+//! An RTSP session without the reception of media: sends the requests for a caller that receives by
+//! itself.
 //!
-//! The recorder uses it, whose sockets belong to its receiving thread. The requests are those of
-//! [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection itself,
-//! PLAY, keep-alives, TEARDOWN. Tracks, as cameras send them, are received here, and handed on as
-//! one transport stream (`track_stream`).
+//! The recorder uses it, because the recorder's receiving thread owns the sockets. The requests are
+//! those of [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection
+//! itself, PLAY, keep-alives, TEARDOWN. Separate tracks, which cameras send, are received here, and
+//! passed on as one transport stream (`track_stream`).
 //!
 //! Sources: RFC 2326 §10, §10.12, §12.37.
-//! Does not receive a transport stream over UDP, report on one (RTCP), or begin again.
+//! Does not receive a transport stream over UDP, report on one (RTCP), or reconnect.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -42,10 +43,10 @@ pub struct ClientSession {
 
 /// Tracks of a session.
 struct SessionTracks {
-    /// Until they are set up.
+    /// Chosen streams; empty after SETUP.
     chosen: Vec<ChosenStream>,
     urls: Vec<String>,
-    /// Once they are set up.
+    /// None before SETUP.
     stream: Option<TrackStream>,
 }
 
@@ -54,22 +55,22 @@ struct SessionTracks {
 pub struct GrantedSetup {
     /// Host that sends the media.
     pub host: IpAddr,
-    /// SSRC of the sender, where the server has named it.
+    /// SSRC of the sender, where the answer names one.
     pub ssrc: Option<u32>,
-    /// Address that RTP comes from, where the server has named it.
+    /// Source address of RTP, where the answer names one.
     pub rtp: Option<SocketAddr>,
-    /// Address of the sender's RTCP, to which receiver reports go, where the server has named it.
-    /// At a host other than the server's nobody may have asked for reports: none is sent there
-    /// before media has arrived.
+    /// Address of the sender's RTCP, to which receiver reports go, where the answer names one. A
+    /// host other than the server might not expect reports: none is sent there before its media has
+    /// arrived.
     pub rtcp: Option<SocketAddr>,
 }
 
 impl ClientSession {
-    /// Connects to the server of a URL, for [`StreamTransport::Http`] through a tunnel, and asks
-    /// for the description.
+    /// Connects to the server of a URL and requests the description; uses a tunnel for
+    /// [`StreamTransport::Http`].
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or offers nothing that can be received.
+    /// The server cannot be reached, refuses, or offers no stream that can be received.
     pub async fn open(url: &str, transport: StreamTransport) -> Result<ClientSession, Error> {
         let (control, described) = RtspConnection::open_described(url, transport).await?;
         let duration = described.offer.duration;
@@ -100,7 +101,7 @@ impl ClientSession {
     }
 
     /// Returns true where the server sends tracks: [`set_up_tracks`](Self::set_up_tracks) then
-    /// takes the place of the other ways of SETUP.
+    /// replaces the other SETUP methods.
     pub fn has_tracks(&self) -> bool {
         self.tracks.is_some()
     }
@@ -110,8 +111,8 @@ impl ClientSession {
         &self.left_out
     }
 
-    /// Sends SETUP for all tracks, and receives them from now on. Returns the queue of the packets
-    /// of the transport stream that is made of them.
+    /// Sends SETUP for all tracks and starts to receive them. Returns the queue of RTP packets of
+    /// the transport stream that is made from the tracks.
     ///
     /// # Errors
     /// Peer: the server refuses, or its answer is malformed. Host: sockets or threads.
@@ -142,9 +143,9 @@ impl ClientSession {
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue. Returns their counts
-    /// since the last call of [`new_track_counts`](Self::new_track_counts). Tracks that are
-    /// `is_cut` off go on without this receiver.
+    /// Stops the tracks, and waits until the last packets are in the queue. Returns their counts
+    /// since the last call of [`new_track_counts`](Self::new_track_counts). With `is_cut` the
+    /// tracks continue without this receiver.
     pub async fn finish_tracks(&mut self, is_cut: bool) -> TrackCounts {
         match self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
             Some(stream) => stream.finish(is_cut).await,
@@ -164,7 +165,7 @@ impl ClientSession {
         stream.map_or(Duration::ZERO, TrackStream::longest_step)
     }
 
-    /// This end of the connection; media is received at the same address.
+    /// Local address of the connection; media is received at the same address.
     pub fn local(&self) -> SocketAddr {
         self.control.local
     }
@@ -179,8 +180,8 @@ impl ClientSession {
         self.duration
     }
 
-    /// Finds two free neighbouring ports at that address by binding them. The first is released for
-    /// the path that will receive; the socket of the second is returned, for RTCP.
+    /// Finds two free neighbouring ports at the local address by binding them. The first is
+    /// released for the caller's receive path; the socket of the second is returned, for RTCP.
     ///
     /// # Errors
     /// Host: no pair is free.
@@ -200,14 +201,14 @@ impl ClientSession {
         let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
         control.note_ignored("SETUP", &set_up.ignored);
         self.timeout = set_up.timeout;
-        let said = set_up.source.as_deref().and_then(|source| source.parse().ok());
-        let host = said.unwrap_or(control.remote);
+        let source = set_up.source.as_deref().and_then(|source| source.parse().ok());
+        let host = source.unwrap_or(control.remote);
         let rtp = set_up.server.map(|server| SocketAddr::new(host, server.rtp));
         let rtcp = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
         Ok(GrantedSetup { host, ssrc: set_up.ssrc, rtp, rtcp })
     }
 
-    /// Sends SETUP for RTP on this connection, which a task reads from now on. Returns the queue of
+    /// Sends SETUP for RTP on this connection and starts a task that reads it. Returns the queue of
     /// RTP packets, and the RTCP channel.
     ///
     /// # Errors
@@ -228,8 +229,8 @@ impl ClientSession {
     }
 
     /// Sends PLAY, from `start` on where that is given. The transport stream of tracks begins at
-    /// time `at`, or without it at the time that the server names in its Range: that of a title
-    /// that is resumed.
+    /// time `at`. Without `at` it begins at the time in the server's Range, which is that of a
+    /// resumed title.
     ///
     /// # Errors
     /// Peer: the server refuses, or its answer is malformed.
@@ -258,7 +259,7 @@ impl ClientSession {
             NptStart::Now => None,
         });
         stream.begin(&starts, at.or(from).or(start).unwrap_or_default());
-        // Those of the transport stream: its time zero is the start of the range.
+        // Sequence and timestamp of the transport stream: its time zero is the start of the range.
         let (sequence, timestamp) = (Some(stream.first_sequence), Some(0));
         Ok(PlayReply { sequence, timestamp, ..started })
     }
@@ -268,7 +269,8 @@ impl ClientSession {
         (self.timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// Sends a keep-alive. Whether the session goes on is told by its media, not by the answer.
+    /// Sends a keep-alive. The arrival of media shows that the session is alive; the answer is not
+    /// awaited.
     ///
     /// # Errors
     /// Peer: the connection is gone, or the server does not read.
@@ -276,7 +278,7 @@ impl ClientSession {
         self.control.keep_alive()
     }
 
-    /// Waits until the server closes the connection, or has said BYE on all tracks; returns the
+    /// Waits until the server closes the connection or has sent BYE on all tracks; returns the
     /// reason, and true for BYE.
     pub async fn closed(&mut self) -> (String, bool) {
         match self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref()) {
@@ -288,7 +290,7 @@ impl ClientSession {
         }
     }
 
-    /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
+    /// Sends TEARDOWN. A server that does not answer drops the session after its time-out.
     pub async fn tear_down(mut self) {
         let counts = &self.control.unasked;
         if counts.frames().0 + counts.stray_bytes() > 0 {
@@ -299,6 +301,6 @@ impl ClientSession {
     }
 }
 
-/// A server that announces no time-out must not make this client a flood.
+/// A zero or very short time-out must not make this client flood the server.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const LEAVE_WAIT: Duration = Duration::from_secs(2);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outgoing side of an RTSP connection, which requests and RTCP frames share.
+//! The sending side of an RTSP connection, which requests and RTCP frames share.
 //!
-//! A request or frame enters a buffer whole before any of it is written: a caller that gives up in
-//! the middle leaves the rest there, and the next call writes it first. So two messages never mix.
-//! The buffer is bounded; a server that does not read is an error.
+//! A request or frame enters a buffer whole before any of it is written. Where a caller drops its
+//! future midway, the rest stays in the buffer, and the next call writes it first, so two messages
+//! never mix. The buffer is bounded; a server that stops reading causes an error.
 //!
-//! In a tunnel each message is base64 of its own, as QuickTime writes it.
+//! In a tunnel each message is encoded in base64 separately, as QuickTime does.
 //!
 //! Sources: RFC 2326 §10.12; Apple, Tunnelling RTSP and RTP over HTTP (1998); RFC 4648 §4.
 //! Does not wait for replies.
@@ -22,13 +22,13 @@ use tokio::sync::Mutex;
 /// A writer that the requests and the reporter share.
 pub(crate) type SharedWriter = Arc<Mutex<ControlWriter>>;
 
-/// Outgoing side of a connection.
+/// Sending side of a connection.
 #[derive(Debug)]
 pub(crate) struct ControlWriter {
     stream: OwnedWriteHalf,
     pending: Vec<u8>,
     is_tunnel: bool,
-    /// The outgoing side of a tunnel's GET connection: dropping it would close that side.
+    /// The sending side of a tunnel's GET connection: dropping it would close that side.
     _get: Option<OwnedWriteHalf>,
 }
 
@@ -54,7 +54,7 @@ impl ControlWriter {
         self.flush().await
     }
 
-    /// Writes as much of a message as the socket takes at once; the next call writes the rest.
+    /// Writes as much of a message as the socket accepts at once; the next call writes the rest.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -82,7 +82,7 @@ impl ControlWriter {
         Ok(())
     }
 
-    /// Writes what earlier calls have left.
+    /// Writes the bytes left by earlier calls.
     async fn flush(&mut self) -> io::Result<()> {
         while !self.pending.is_empty() {
             match self.stream.write(&self.pending).await? {
@@ -115,8 +115,8 @@ mod tests {
         let mut writer = shared.lock().await;
         let message = |number: usize| vec![number as u8; MESSAGE_BYTES];
         let mut sent = 0;
-        // The server does not read: a message is given up in the middle, and others behind it,
-        // until the buffer is full.
+        // The server does not read: one message is abandoned midway, and more are queued until the
+        // buffer is full.
         let refused = loop {
             match timeout(Duration::from_millis(50), writer.send(&message(sent))).await {
                 Ok(Err(error)) => break error,

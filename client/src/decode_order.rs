@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times of decoding for packets of pictures, which are stamped with times of presentation.
+//! Decoding times for video packets, whose RTP timestamps are presentation times.
 //!
-//! Pictures are sent in the order of decoding, and a picture that is presented after a later one is
-//! not late for that. Sorted, the times of presentation are those of decoding: the n-th picture
-//! that arrives takes the n-th smallest. As many pictures are held as a decoder may hold; lost ones
-//! are missing on both sides.
+//! Pictures are sent in decoding order, and a picture that is presented after a later one is not
+//! late for that reason. The sorted presentation times equal the decoding times: the n-th picture
+//! to arrive gets the n-th smallest. The buffer holds as many pictures as a decoder may hold; a
+//! lost picture is missing from both orders.
 //!
 //! Sources: RFC 6184 §5.1, RFC 7798 §4.1 (timestamps); ISO/IEC 14496-10 §A.4.2 (16 pictures).
-//! Does not know which pictures are reordered: it holds all streams of pictures alike.
+//! Does not detect reordering: it delays all video streams alike.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Instant;
 
-/// Pictures whose packets wait for their times.
+/// Pictures whose packets wait for their decoding times.
 #[derive(Debug, Default)]
 pub(super) struct DecodeOrder {
     pictures: VecDeque<HeldPicture>,
     /// Timestamps of the same pictures, unwrapped.
     times: BinaryHeap<Reverse<i64>>,
     last: Option<i64>,
-    /// The last time of decoding, and how far it is from the one before.
+    /// The last decoding time, and its distance from the previous one.
     ready: Option<(i64, Option<i64>)>,
 }
 
@@ -31,8 +31,8 @@ struct HeldPicture {
 }
 
 impl DecodeOrder {
-    /// Takes a packet; calls `ready` with a timestamp in decoding order and the arrival for each
-    /// packet whose time is known now.
+    /// Adds a packet; calls `ready` with a timestamp in decoding order and the arrival for each
+    /// packet whose decoding time is now known.
     pub(super) fn push(
         &mut self,
         timestamp: u32,
@@ -44,7 +44,7 @@ impl DecodeOrder {
             Some(last) => last + i64::from(timestamp.wrapping_sub(last as u32).cast_signed()),
         };
         self.last = Some(time);
-        // A packet that was overtaken belongs to a picture that is there.
+        // An overtaken packet belongs to a picture already in the buffer.
         if let Some(picture) = self.pictures.iter_mut().rev().find(|picture| picture.time == time) {
             if picture.arrivals.len() < PACKETS_MAX {
                 picture.arrivals.push(arrival);
@@ -58,9 +58,9 @@ impl DecodeOrder {
         }
     }
 
-    /// Calls `ready` for what is held: the stream pauses or has ended. Where it was cut off,
-    /// pictures are missing among the last that are there; the times behind such a gap are not
-    /// those of decoding, and are dropped.
+    /// Calls `ready` for the held packets: the stream pauses or has ended. Where it was cut off,
+    /// pictures are missing among the last ones; times after such a gap are not decoding times, and
+    /// are dropped.
     pub(super) fn flush(&mut self, mut ready: impl FnMut(u32, Instant)) {
         while let Some(Reverse(next)) = self.times.peek() {
             let is_gap = match self.ready {
@@ -89,7 +89,7 @@ impl DecodeOrder {
 
 /// Pictures that a decoder may hold for reordering.
 const HELD_MAX: usize = 16;
-/// Packets of a picture that are timed: a picture of 90 MB.
+/// Packets of one picture that are timed: a picture of 90 MB.
 const PACKETS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
@@ -103,7 +103,8 @@ mod tests {
         let mut order = DecodeOrder::default();
         let from = Instant::now();
         let mut found = Vec::new();
-        // I P B B, four pictures later again, with a wrap between; two packets each.
+        // I P B B, with a step of four pictures between groups and a wrap in between; two packets
+        // each.
         for group in 0..8_u32 {
             for (at, place) in [(0, 0), (1, 3), (2, 1), (3, 2)] {
                 let timestamp =
@@ -114,7 +115,7 @@ mod tests {
                 }
             }
         }
-        // Cut off behind the first picture of a group that is presented late.
+        // The stream is cut off after the first picture of a group, which is presented late.
         let cut_off = u32::MAX.wrapping_sub(9000).wrapping_add(35 * 3000);
         order.push(cut_off, from + Duration::from_millis(32 * 33), |time, at| {
             found.push((time, at));

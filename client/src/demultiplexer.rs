@@ -2,15 +2,14 @@
 //! Splits the bytes of an RTSP connection into interleaved frames and replies, without a copy of a
 //! frame that arrives whole.
 //!
-//! Frames are borrowed from the bytes that were read; only a frame that two reads share is
-//! gathered, in one buffer of 64 KiB at most. Replies are rare: their bytes go to the reader of
-//! replies line by line, so that it never takes a frame behind them. A reader of whole chunks would
-//! copy each frame twice and allocate once for each.
+//! Frames are borrowed from the bytes of a read; only a frame that spans two reads is assembled, in
+//! one buffer of 64 KiB at most. Replies are rare: their bytes go to the reply reader line by line,
+//! so that it never consumes a frame after them. A reader of whole chunks would copy each frame
+//! twice and allocate once for each.
 //!
-//! Some cameras send bytes that belong to nothing between two frames. They are skipped up to the
-//! next reply, or the next frame that can be one: of a channel that SETUP has named, and with the
-//! first byte of RTP and RTCP. Before SETUP nothing is skipped: the other end may speak another
-//! protocol.
+//! Some cameras send stray bytes between two frames. They are skipped up to the next reply, or up
+//! to the next plausible frame: its channel was named by SETUP, and its first byte is that of RTP
+//! or RTCP. Before SETUP nothing is skipped: the peer may speak another protocol.
 //!
 //! Sources: RFC 2326 §10, §10.12; RFC 2068 §4.1 (blank lines); RFC 3550 §5.1, §6.4.1.
 //! Does not interpret frames or match replies to requests.
@@ -28,10 +27,10 @@ pub(crate) enum StreamPart<'a> {
         data: &'a [u8],
     },
     Reply(Reply),
-    /// So many bytes of a message: a reply that follows when it is whole, or a request of the
-    /// server, which nobody answers.
+    /// This number of bytes of a message: of a reply, which follows once it is complete, or of a
+    /// server's request, which is not answered.
     Message(usize),
-    /// So many bytes that belong to nothing.
+    /// This number of stray bytes.
     Strays(usize),
 }
 
@@ -41,34 +40,34 @@ pub(crate) struct StreamDemultiplexer {
     replies: ReplyReader,
     /// Channels that SETUP has named.
     pub(crate) channels: Vec<u8>,
-    /// Begin of a frame that has not arrived whole, or of a part that cannot be told yet.
+    /// Start of an incomplete frame, or of a part of undetermined kind.
     partial: Vec<u8>,
-    /// The last bytes belong to nothing.
+    /// The last bytes were stray.
     is_astray: bool,
 }
 
-/// Kind of the part that bytes begin.
+/// Kind of part that the bytes begin.
 #[derive(Debug, PartialEq, Eq)]
 enum Beginning {
     Frame,
     Message,
     Nothing,
     /// More bytes are needed.
-    Untold,
+    Undetermined,
 }
 
 impl StreamDemultiplexer {
-    /// Begins with a connection.
+    /// Starts with a new connection.
     pub(crate) fn new(replies: ReplyReader) -> StreamDemultiplexer {
         let (channels, partial) = (Vec::new(), Vec::new());
         StreamDemultiplexer { replies, channels, partial, is_astray: false }
     }
 
-    /// Hands up the parts that these bytes complete, in their order, until `take` fails.
+    /// Passes the parts completed by these bytes to `take` in order, until `take` fails.
     ///
     /// # Errors
-    /// Bytes that are neither a frame nor a reply, or the error of `take`; the connection is of no
-    /// more use.
+    /// Bytes that are neither a frame nor a reply, or the error of `take`; the connection is then
+    /// unusable.
     pub(crate) fn feed<E: From<Malformed>>(
         &mut self,
         mut bytes: &[u8],
@@ -90,7 +89,7 @@ impl StreamDemultiplexer {
         Ok(())
     }
 
-    /// Takes a part from the front; returns the bytes behind it.
+    /// Consumes one part from the front; returns the remaining bytes.
     fn part<'b, E: From<Malformed>>(
         &mut self,
         bytes: &'b [u8],
@@ -105,7 +104,7 @@ impl StreamDemultiplexer {
                 take(StreamPart::Strays(strays))?;
                 return Ok(&bytes[strays..]);
             }
-            Beginning::Frame | Beginning::Untold => {}
+            Beginning::Frame | Beginning::Undetermined => {}
         }
         let Some((channel, data)) = whole_frame(bytes) else {
             self.partial.extend_from_slice(bytes);
@@ -116,7 +115,7 @@ impl StreamDemultiplexer {
         Ok(&bytes[INTERLEAVED_HEADER_BYTES + data.len()..])
     }
 
-    /// Adds to the partial frame, or to what cannot be told; returns the bytes behind it.
+    /// Adds to the partial frame or undetermined part; returns the remaining bytes.
     fn complete<'b, E: From<Malformed>>(
         &mut self,
         bytes: &'b [u8],
@@ -127,14 +126,14 @@ impl StreamDemultiplexer {
                 let data_bytes = usize::from(u16::from_be_bytes([high, low]));
                 INTERLEAVED_HEADER_BYTES + data_bytes - self.partial.len()
             }
-            // At most as many as a message begins with.
+            // At most as many bytes as the start of a message has.
             _ => 1,
         };
         let (more, rest) = bytes.split_at(more.min(bytes.len()));
         self.partial.extend_from_slice(more);
         let is_partial = match self.beginning(&self.partial) {
             Beginning::Frame => whole_frame(&self.partial).is_none(),
-            found => found == Beginning::Untold,
+            found => found == Beginning::Undetermined,
         };
         if is_partial {
             return Ok(rest);
@@ -148,14 +147,14 @@ impl StreamDemultiplexer {
             };
         }
         if self.partial.is_empty() {
-            // Its memory is used again.
+            // The memory is reused.
             partial.clear();
             self.partial = partial;
         }
         Ok(rest)
     }
 
-    /// Feeds the reader of replies; returns the bytes that it does not want.
+    /// Feeds the reply reader; returns the bytes that it did not consume.
     fn message<'b, E: From<Malformed>>(
         &mut self,
         bytes: &'b [u8],
@@ -184,17 +183,17 @@ impl StreamDemultiplexer {
                     (0, _) if !self.is_astray => Beginning::Frame,
                     _ if self.is_astray && !is_named => Beginning::Nothing,
                     (0..DATA_BYTES_MIN, _) | (_, Some(false)) => Beginning::Nothing,
-                    (_, None) => Beginning::Untold,
+                    (_, None) => Beginning::Undetermined,
                     (_, Some(true)) => Beginning::Frame,
                 }
             }
-            [b'$', ..] => Beginning::Untold,
+            [b'$', ..] => Beginning::Undetermined,
             _ if !is_set_up => Beginning::Message,
             _ => {
                 let known = if self.is_astray { &MESSAGES[..1] } else { &MESSAGES[..] };
                 let is_it = |name: &&&[u8]| name.starts_with(bytes) || bytes.starts_with(name);
                 match known.iter().find(is_it) {
-                    Some(name) if bytes.len() < name.len() => Beginning::Untold,
+                    Some(name) if bytes.len() < name.len() => Beginning::Undetermined,
                     Some(_) => Beginning::Message,
                     None => Beginning::Nothing,
                 }
@@ -203,14 +202,14 @@ impl StreamDemultiplexer {
     }
 }
 
-/// Returns the frame at the start of these bytes, if it is all there.
+/// Returns the frame at the start of these bytes, if it is complete.
 fn whole_frame(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let &[b'$', channel, high, low, ref rest @ ..] = bytes else { return None };
     let data = rest.get(..usize::from(u16::from_be_bytes([high, low])))?;
     Some((channel, data))
 }
 
-/// Beginnings of messages: a reply first (RFC 2326 §7.1), and the requests that a server may send
+/// First bytes of messages: a reply first (RFC 2326 §7.1), and the requests that a server may send
 /// (§10).
 const MESSAGES: [&[u8]; 9] = [
     b"RTSP/1.0 ",
@@ -234,7 +233,7 @@ mod tests {
     use crate::frame_reader::NoReply;
     use crate::scripted_server::frame;
 
-    /// Parts of these chunks, once SETUP has named channels.
+    /// Parts of these chunks, after SETUP has named channels.
     fn parts(chunks: impl Iterator<Item = Vec<u8>>) -> Vec<String> {
         let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
         demultiplexer.channels = vec![0, 1];
@@ -278,7 +277,7 @@ mod tests {
             frame(9, &media(b'R')),
             plain.to_vec(),
             frame(0, &[b'$'; 9]),
-            // Nothing of this begins a part: not a known channel, no length, not RTP.
+            // None of these bytes begins a part: no known channel, no length, no RTP.
             b"\0\x9b\x41\xe0garbage RTSP/1.1$\0\0\0$\x09\0\x14\x80$\0\0\x14\x41$R".to_vec(),
             frame(0, &media(3)),
             b"PLAYER".to_vec(),
@@ -332,15 +331,15 @@ mod tests {
         assert!(fed.is_err());
     }
 
-    /// A reader that is told to stop reads nothing more.
+    /// A reader whose consumer fails reads nothing more.
     #[test]
     fn an_error_of_the_taker_ends_the_feed() {
         let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
-        let mut taken = 0;
+        let mut consumed = 0;
         let fed = demultiplexer.feed(&frame(0, &[]).repeat(50), |_| {
-            taken += 1;
-            if taken == 9 { Err(NoReply::Lost(String::new())) } else { Ok(()) }
+            consumed += 1;
+            if consumed == 9 { Err(NoReply::Lost(String::new())) } else { Ok(()) }
         });
-        assert_eq!((fed.is_err(), taken), (true, 9));
+        assert_eq!((fed.is_err(), consumed), (true, 9));
     }
 }

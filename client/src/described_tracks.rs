@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tracks that a description alone tells of: they are received at its ports, and nobody is asked.
+//! Tracks announced by a session description alone: they are received at its ports, without RTSP.
 //!
-//! Such descriptions come from encoders (`ffmpeg -f rtp -sdp_file`) and studios. Groups are joined.
-//! A sender is the one whose packet comes first on each port. The caller begins again where it has
-//! been silent for [`REPLACED_AFTER`] and another sends, as an encoder that was started anew, or
-//! where another sends ten times as much as its few packets.
+//! Such descriptions are written by encoders (`ffmpeg -f rtp -sdp_file`) and studios. Multicast
+//! groups are joined. The sender of each port is the source of its first packet. The caller
+//! restarts in two cases: the sender has been silent for [`REPLACED_AFTER`] and another one sends,
+//! such as a restarted encoder; or another one sends ten times as much as its few packets.
 //!
 //! Sources: RFC 8866 §5.7, §5.14; RFC 3550 §11 (ports).
 //! Does not read `a=rtcp` or `a=source-filter`.
@@ -25,22 +25,23 @@ use super::socket_pair::enlarge;
 use super::track_stream::{HeardTrack, TrackCounts, TrackInput, TrackStream};
 use crate::error::{ClientSetting, Error};
 
-/// A session that a description tells of, received as one transport stream.
+/// A session known by its description, received as one transport stream.
 pub struct DescribedTracks {
     stream: TrackStream,
     tracks: usize,
-    /// Address that its packets are said to come from: the first track's own.
+    /// Announced source address of its packets: that of the first track.
     pub address: SocketAddr,
     /// Streams that are left out, each with its reason.
     pub left_out: Vec<String>,
 }
 
 impl DescribedTracks {
-    /// Binds the ports of a description, joins its groups, and receives. Call it within a runtime
-    /// of tokio. `name` is that of the description, for messages; the stream begins at time `at`.
+    /// Binds the ports of a description, joins its groups, and starts to receive. Must be called
+    /// within a tokio runtime. `name` names the description in messages; the stream begins at time
+    /// `at`.
     ///
     /// # Errors
-    /// Caller: no description, or one without tracks that can be put together. Host: ports.
+    /// Caller: no description, or no track with a depayloader. Host: ports.
     pub fn start(
         text: &[u8],
         name: &str,
@@ -93,8 +94,8 @@ impl DescribedTracks {
         self.stream.ssrc
     }
 
-    /// Waits until all senders have said BYE, another has taken the place of one, or nothing has
-    /// come for `silence` after something has; returns which.
+    /// Waits until all senders have sent BYE, a sender has been replaced, or no packet has arrived
+    /// for `silence` after the first; returns the reason.
     pub async fn ended(&self, silence: Duration) -> String {
         let quiet = async {
             let mut foreign = ForeignSenders::new(self.tracks, Instant::now());
@@ -122,26 +123,26 @@ impl DescribedTracks {
         self.stream.new_counts()
     }
 
-    /// Ends the tracks, and waits until the last packets are in the queue. Returns the counts since
-    /// the last call of [`new_counts`](Self::new_counts). Tracks that are `is_cut` off go on
+    /// Stops the tracks, and waits until the last packets are in the queue. Returns the counts
+    /// since the last call of [`new_counts`](Self::new_counts). With `is_cut` the tracks continue
     /// without this receiver.
     pub async fn finish(self, is_cut: bool) -> TrackCounts {
         self.stream.finish(is_cut).await
     }
 }
 
-/// Senders that are not followed, track by track, by the rules of `wire::sources`.
+/// Senders that are not followed, for each track, by the rules of `wire::sources`.
 struct ForeignSenders {
     tracks: Vec<ForeignSender>,
-    /// Begin of this second.
+    /// Start of the current second.
     since: Instant,
 }
 
 #[derive(Clone, Copy, Default)]
 struct ForeignSender {
-    /// At the last packet that was followed.
+    /// State at the last packet of the followed sender.
     at_last: HeardTrack,
-    /// At the begin of this second.
+    /// State at the start of the current second.
     at_second: HeardTrack,
 }
 
@@ -150,8 +151,8 @@ impl ForeignSenders {
         ForeignSenders { tracks: vec![ForeignSender::default(); tracks], since: now }
     }
 
-    /// True when the sender of a track has fallen silent while another sends, or sends next to
-    /// nothing while another sends a stream.
+    /// True when the sender of a track is silent while another sends, or sends next to nothing
+    /// while another sends a stream.
     fn have_replaced(&mut self, heard: &[HeardTrack], now: Instant) -> bool {
         let is_second_over = now.saturating_duration_since(self.since) >= SECOND;
         let mut is_replaced = false;
@@ -179,7 +180,7 @@ impl ForeignSenders {
     }
 }
 
-/// Address at which a stream is received: its group, or all of this host's own by its family.
+/// Address of a stream by its description; none without an address or with port 0.
 fn address(stream: &ChosenStream) -> Option<SocketAddr> {
     let port = Some(stream.offer.port).filter(|port| *port != 0)?;
     let ip = stream.offer.address?;
@@ -198,7 +199,7 @@ fn input(stream: ChosenStream, at: SocketAddr) -> Result<TrackInput, Error> {
     Ok(TrackInput { stream, input: PacketInput::Socket(rtp), rtcp, host: None, ssrc: None })
 }
 
-/// Binds a group's address and joins it; for any other, this host's own if it is that, or all.
+/// Binds an address, or the unspecified one where it is not local; joins a multicast group.
 fn bound(at: SocketAddr) -> io::Result<UdpSocket> {
     let open = |address: SocketAddr| {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -209,7 +210,7 @@ fn bound(at: SocketAddr) -> io::Result<UdpSocket> {
         io::Result::Ok(socket)
     };
     let socket = match open(at) {
-        // The description may name the sender's side of a unicast stream.
+        // The description may contain the sender's address of a unicast stream.
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
             let any: IpAddr = match at {
                 SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -231,10 +232,10 @@ fn bound(at: SocketAddr) -> io::Result<UdpSocket> {
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
-/// Silence of a sender after which another may take its place: longer than the time between the
-/// pictures of a slow camera.
+/// Silence of a sender after which another may replace it: longer than the picture interval of a
+/// slow camera.
 const REPLACED_AFTER: Duration = Duration::from_secs(1);
-/// Datagrams of others meanwhile: a stray one replaces nobody.
+/// Datagrams of other senders within that silence: a stray one replaces no sender.
 const REPLACED_BY: u64 = 4;
 
 #[cfg(test)]
@@ -255,10 +256,10 @@ mod tests {
             foreign.have_replaced(&heard, at(ms))
         };
         assert!(!replaced(0, [(0, 0, 0), (0, 0, 0)]), "nothing has come");
-        // Another sends beside the one that is followed.
+        // Another sender is active beside the followed one.
         assert!(!replaced(100, [(90, 10, 50), (80, 10, 0)]));
         assert!(!replaced(990, [(980, 100, 500), (80, 10, 0)]), "silent, and alone");
-        // The second track's sender is replaced, whatever the first's does.
+        // The second track's sender is replaced, independently of the first's.
         assert!(!replaced(1050, [(1040, 110, 500), (80, 10, 3)]));
         assert!(!replaced(1070, [(1040, 110, 500), (80, 10, 4)]), "not for long enough");
         assert!(replaced(1080, [(1040, 110, 500), (80, 10, 4)]));
@@ -274,7 +275,7 @@ mod tests {
         assert!(!foreign.have_replaced(&heard(900, 2, 19), at(950)));
         assert!(!foreign.have_replaced(&heard(900, 2, 19), at(1000)), "too little more");
         assert!(foreign.have_replaced(&heard(1900, 4, 60), at(2000)));
-        // A stream is not displaced by a flood.
+        // A flood does not displace a stream.
         assert!(!foreign.have_replaced(&heard(2990, 104, 9000), at(3000)));
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A verifying download: one GET, counted against its Content-Length.
+//! A verifying download: one GET, whose bytes are checked against Content-Length.
 //!
-//! The demo, the tests and people use it who want to know how fast a server delivers. It keeps no
-//! copy of the file and can hand the bytes to a function that compares them. Costs one copy out of
-//! the socket.
+//! It serves the demo, the tests, and people who measure a server's throughput. It keeps no copy of
+//! the file and can pass the bytes to a function that compares them. Costs one copy out of the
+//! socket.
 //!
 //! Sources: RFC 9112 §3.2, §4, §6.3 (framing); RFC 9110 §15.
 //! Does not support ranges, redirections, chunked bodies or TLS; curl does.
@@ -30,7 +30,7 @@ pub enum DownloadTarget<'a> {
     Nowhere,
     /// A file; an existing one is replaced.
     File(&'a Path),
-    /// A function that gets the bytes in order, in pieces of any size.
+    /// A function that receives the bytes in order, in pieces of any size.
     Sink(&'a mut (dyn FnMut(&[u8]) + Send)),
 }
 
@@ -40,7 +40,7 @@ pub enum DownloadTarget<'a> {
 pub struct DownloadProgress {
     /// Bytes received.
     pub bytes: u64,
-    /// Length of the body, where the server has announced it.
+    /// Length of the body, where the server announces one.
     pub bytes_total: Option<u64>,
     /// Time since the request.
     pub elapsed: Duration,
@@ -54,7 +54,7 @@ pub struct Download {
     pub url: String,
     /// The status: 200.
     pub status: u16,
-    /// The type, where the server has named it.
+    /// The Content-Type, where the server sends one.
     pub content_type: Option<String>,
     /// Bytes of the body.
     pub bytes: u64,
@@ -117,13 +117,13 @@ pub async fn download(
     })
 }
 
-/// One exchange.
+/// One request and its response.
 struct Fetch {
     peer: String,
     path: String,
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// Bytes of the body that came with the head, at the front of the buffer.
+    /// Bytes of the body received with the head, at the front of the buffer.
     filled: usize,
 }
 
@@ -132,7 +132,7 @@ impl Fetch {
         Error::Peer { peer: self.peer.clone(), found: format!("GET {}: {found}", self.path) }
     }
 
-    /// Reads into the buffer behind `from`; returns 0 at the end of the connection.
+    /// Reads into the buffer from offset `from` on; returns 0 at the end of the connection.
     async fn read(&mut self, from: usize) -> Result<usize, Error> {
         let read = self.stream.read(&mut self.buffer[from..]).await;
         read.map_err(|error| self.fault(format!("the connection broke: {error}")))

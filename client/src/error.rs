@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the client, of three kinds: a wrong setting of the caller, a refusal of this host, and
+//! Errors of the client, of three kinds: a wrong setting of the caller, a refusal by this host, and
 //! a server that breaks its protocol or refuses a request.
 //!
-//! Losses and lateness are no errors: the verdict counts them.
+//! Losses and lateness are not errors: the verdict counts them.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Caller: a setting that cannot be taken.
+    /// Caller: an invalid setting.
     #[error("{setting}: {found}; {cure}")]
     Setting {
         /// The setting.
@@ -47,17 +47,17 @@ pub enum Error {
     NoTransportStream {
         /// Name of the peer.
         peer: String,
-        /// Its media in words, such as `H.264 video`.
+        /// Its media by common names, such as `H.264 video`.
         offered: String,
     },
-    /// Peer: a server refused a request of RTSP.
+    /// Peer: a server refused an RTSP request.
     #[error("{peer}: {found}")]
     Refused {
         /// Name of the peer.
         peer: String,
         /// The status code of the answer.
         status: u16,
-        /// The request, and the answer in words.
+        /// The request, and the answer's status, reason and body.
         found: String,
     },
     /// Peer: a server granted PLAY, and no packet arrived.
@@ -65,7 +65,7 @@ pub enum Error {
     NoPacket {
         /// Name of the peer.
         peer: String,
-        /// Where packets were expected, and for how long.
+        /// Place where packets were expected, and the time waited.
         found: String,
     },
     /// Peer: an RTSP connection ended, or a request was not answered in time.
@@ -89,7 +89,7 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientSetting {
-    /// `url` of all.
+    /// `url` of any operation.
     Url,
     /// `length` of a play.
     Length,

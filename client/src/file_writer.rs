@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file that a played stream is written to.
+//! The output file of a played stream.
 //!
-//! The receiving thread must never wait for a disk: it gathers payloads in blocks and hands full
-//! blocks to a thread that writes. When that thread is a whole queue behind, blocks are left out
-//! and their bytes counted, so the verdict reports that the file is not whole. Costs one copy a
-//! byte, one write call a block, and at most the queue's 32 MiB.
+//! The receiving thread must never wait for a disk: it gathers payloads in blocks and passes full
+//! blocks to a writing thread. When the queue of that thread is full, blocks are dropped and their
+//! bytes counted, so the verdict reports that the file is incomplete. Costs one copy a byte, one
+//! write call a block, and at most the queue's 32 MiB.
 //!
 //! Does not wait until the bytes are on the disk (fsync).
 
@@ -26,11 +26,11 @@ pub(super) struct FileWriter {
     path: PathBuf,
     block: Vec<u8>,
     blocks: SyncSender<Vec<u8>>,
-    /// Returns the bytes that it has left out.
+    /// Returns the number of bytes left out.
     thread: JoinHandle<io::Result<u64>>,
     taken_bytes: u64,
     left_out_bytes: u64,
-    /// The thread has given up; its reason is known at the end.
+    /// The thread has failed; its reason is known at the end.
     is_broken: bool,
 }
 
@@ -38,8 +38,7 @@ pub(super) struct FileWriter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WrittenFile {
     pub(super) bytes: u64,
-    /// Bytes that were left out because the disk was a whole queue behind, or nobody waited for
-    /// them any longer.
+    /// Bytes left out because the queue to the disk was full, or because the file was given up.
     pub(super) left_out_bytes: u64,
 }
 
@@ -92,7 +91,7 @@ impl FileWriter {
     /// Writes the rest and closes the file. Waits for the disk.
     pub(super) fn finish(mut self) -> Result<WrittenFile, Error> {
         let bytes = self.block.len() as u64;
-        // Refused only when the thread has given up, which it reports when it is joined.
+        // The send fails only after the thread has failed, which the join below reports.
         if bytes > 0 && self.blocks.send(std::mem::take(&mut self.block)).is_ok() {
             self.taken_bytes += bytes;
         }
@@ -115,7 +114,7 @@ impl FileWriter {
     }
 }
 
-/// Creates a file, or empties an existing one. Never waits for the reader of a pipe.
+/// Creates a file, or empties an existing one. Never blocks for the reader of a pipe.
 pub(super) fn create(path: &Path) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -131,7 +130,7 @@ pub(super) fn create(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// Writes blocks until their senders are gone; returns the bytes that were left out.
+/// Writes blocks until all senders are dropped; returns the number of bytes left out.
 fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>, end: &OutputEnd) -> io::Result<u64> {
     let mut left_out = 0;
     for block in queue {
@@ -150,7 +149,7 @@ pub(super) fn failed(call: &'static str, object: &Path, source: io::Error) -> Er
 }
 
 const BLOCK_BYTES: usize = 256 << 10;
-/// 32 MiB: a disk may be away for ten seconds of a 25 Mb/s stream.
+/// 32 MiB: a disk may stall for ten seconds of a 25 Mb/s stream.
 const QUEUE_BLOCKS: usize = 128;
 
 #[cfg(test)]
@@ -192,12 +191,12 @@ mod tests {
         drop(reader);
     }
 
-    /// A disk that stands still until the test lets it go.
+    /// A disk that stalls until the test releases it.
     struct Stuck(Receiver<()>);
 
     impl Write for Stuck {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // An error means that the test has let go for good.
+            // An error means that the test has dropped its end.
             let _ = self.0.recv();
             Ok(bytes.len())
         }
@@ -220,7 +219,7 @@ mod tests {
         drop(go);
         let written = output.finish().unwrap();
         assert_eq!(written.bytes + written.left_out_bytes, (blocks * BLOCK_BYTES) as u64);
-        // One may be in the writer's hands beside those in the queue.
+        // The writer may hold one block beside those in the queue.
         assert!(written.left_out_bytes >= 9 * BLOCK_BYTES as u64, "{written:?}");
     }
 
@@ -235,7 +234,7 @@ mod tests {
         drop(go);
         let written = output.finish().unwrap();
         assert_eq!(written.bytes + written.left_out_bytes, 10 * BLOCK_BYTES as u64 + 100);
-        // One may have been in the writer's hands.
+        // The writer may have held one block.
         assert!(written.bytes <= BLOCK_BYTES as u64, "{written:?}");
     }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one place that reads an RTSP connection while media flows on it.
+//! The one reader of an RTSP connection while media flows on it.
 //!
-//! A task reads what the socket has, splits it (`demultiplexer`), and hands RTP packets to a
-//! [`PacketSink`], RTCP packets to the reporter and replies to the request that waits. Where a sink
-//! is full the task stops reading, and TCP holds the sender back: nothing is dropped here. Costs
-//! one system call and one copy for up to 256 KiB, and no memory between reads but a partial frame:
-//! all tasks of a thread share its buffer.
+//! A task reads the available bytes, splits them (`demultiplexer`), and passes RTP packets to a
+//! [`PacketSink`], RTCP packets to the reporter, and replies to the waiting request. Where a sink
+//! is full the task stops reading, and TCP flow control slows the sender: nothing is dropped here.
+//! Costs one system call and one copy for up to 256 KiB, and no memory between reads but a partial
+//! frame: all tasks of a thread share the read buffer.
 //!
-//! A turn of the task is one read: where more is there, others have their turn first. A server
-//! that sends more than media is left (`unasked_input`).
+//! One poll of the task does one read; where more bytes are available, other tasks run first. A
+//! server whose non-media input exceeds a bound is left (`unasked_input`).
 //!
-//! The time of a packet is that of the read that completed it; the scheduling delay of the task is
-//! in it, unlike the kernel's times of datagrams.
+//! The arrival time of a packet is that of the read that completed it. It includes the scheduling
+//! delay of the task, unlike the kernel's timestamps of datagrams.
 //!
 //! Sources: RFC 2326 §10.12; tcp(7).
 //! Does not write.
@@ -43,10 +43,10 @@ use super::unasked_input::UnaskedInput;
 
 /// Consumer of the RTP packets of a connection.
 pub(crate) trait PacketSink: Send + 'static {
-    /// Takes a packet that arrived at `at`.
+    /// Consumes a packet that arrived at `at`.
     fn take(&mut self, packet: &[u8], at: Instant);
 
-    /// Passes the packets of a read on; false where there is no room yet.
+    /// Passes the packets of a read on; false while there is no room.
     fn flush(&mut self) -> bool;
 }
 
@@ -55,7 +55,7 @@ pub(crate) trait PacketSink: Send + 'static {
 pub(crate) enum NoReply {
     /// The connection ended, or was given up.
     Lost(String),
-    /// The received bytes are no reply.
+    /// The received bytes are not a reply.
     Malformed(Malformed),
 }
 
@@ -71,18 +71,18 @@ impl From<Malformed> for NoReply {
     }
 }
 
-/// Where the frames of a stream go.
+/// Destination of the frames of a stream.
 pub(crate) struct FrameRoute<S> {
     pub(crate) channels: ChannelPair,
     pub(crate) sink: S,
     pub(crate) rtcp: mpsc::Sender<Vec<u8>>,
-    /// True once a packet of RTP came on the channel that is named for it.
+    /// True once an RTP packet has arrived on the channel assigned to RTP.
     pub(crate) is_heard: bool,
 }
 
 impl<S> FrameRoute<S> {
-    /// True for a frame of RTP. Until there is one on the channel that is named for it, content
-    /// tells: some servers name the two the wrong way round.
+    /// True for a frame of RTP. Until one has arrived on the channel assigned to RTP, the content
+    /// decides: some servers exchange the two channels.
     fn is_media(&mut self, channel: u8, data: &[u8]) -> bool {
         let is_named = channel == self.channels.rtp;
         if self.is_heard {
@@ -94,7 +94,7 @@ impl<S> FrameRoute<S> {
     }
 }
 
-/// True for a packet of RTP with payload, none of RTCP (RFC 5761 §4).
+/// True for an RTP packet with payload, false for RTCP (RFC 5761 §4).
 fn is_rtp(data: &[u8]) -> bool {
     data.len() > HEADER_BYTES
         && data[0] & VERSION_MASK == PLAIN_FIRST_BYTE
@@ -105,7 +105,7 @@ fn is_rtp(data: &[u8]) -> bool {
 pub(crate) struct FrameReader<S> {
     pub(crate) stream: OwnedReadHalf,
     pub(crate) demultiplexer: StreamDemultiplexer,
-    /// One a stream.
+    /// One for each stream.
     pub(crate) routes: Vec<FrameRoute<S>>,
     pub(crate) replies: mpsc::Sender<Reply>,
     pub(crate) unasked: UnaskedInput,
@@ -113,18 +113,18 @@ pub(crate) struct FrameReader<S> {
 }
 
 impl<S: PacketSink> FrameReader<S> {
-    /// Reads until the connection ends, and leaves the reason.
+    /// Reads until the connection ends, and stores the reason in `ended`.
     pub(crate) async fn run(mut self, ended: Arc<OnceLock<NoReply>>) {
         let reason = self.read().await;
-        // Before the channel of replies closes.
+        // Set before the channel of replies closes.
         let _ = ended.set(reason);
     }
 
     async fn read(&mut self) -> NoReply {
         let is_gathered = matches!(self.pace, ReadPace::Gathered(_));
         if is_gathered {
-            // Without it each burst wakes this program for nothing, on the sender's time where
-            // both are on one machine; the sessions are the same.
+            // Without this mark each burst wakes this program needlessly, and costs the sender CPU
+            // time where both run on one machine; the sessions are the same.
             let _ = paths::set_wake_bytes(self.stream.as_ref().as_fd(), READ_BYTES as u32);
         }
         loop {
@@ -140,8 +140,8 @@ impl<S: PacketSink> FrameReader<S> {
             }
             match read {
                 Ok(bytes) => {
-                    // More may be there. After less the socket is not ready before the runtime
-                    // has looked at it again, which is after the others' turn.
+                    // More bytes may be available. After a shorter read the socket is not ready
+                    // until the runtime polls it again, after the other tasks have run.
                     if bytes == bytes_max {
                         tokio::task::yield_now().await;
                     }
@@ -154,7 +154,7 @@ impl<S: PacketSink> FrameReader<S> {
         }
     }
 
-    /// Waits for bytes, and takes those of one read; returns their number.
+    /// Waits for bytes and processes one read; returns the number of bytes.
     fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -168,8 +168,8 @@ impl<S: PacketSink> FrameReader<S> {
         })
     }
 
-    /// Takes what is there. A reader that looks by a timer does not wait for the runtime to note
-    /// readiness, which the socket's wake-up mark holds back.
+    /// Processes the available bytes. A timed reader does not wait for the runtime's readiness
+    /// event, which the socket's wake-up mark delays.
     fn receive(&mut self) -> Result<usize, NoReply> {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(READ_BYTES, 0);
@@ -191,7 +191,7 @@ impl<S: PacketSink> FrameReader<S> {
         let FrameReader { demultiplexer, routes, replies, unasked, .. } = self;
         unasked.advance(at);
         demultiplexer.feed(bytes, |part| {
-            let taken = match part {
+            let accepted = match part {
                 StreamPart::Frame { channel, data } => {
                     let is_its = |route: &&mut FrameRoute<S>| {
                         let ChannelPair { rtp, rtcp } = route.channels;
@@ -206,8 +206,7 @@ impl<S: PacketSink> FrameReader<S> {
                                     return Ok(());
                                 }
                             } else {
-                                // A reporter that is behind misses a report; the next makes up
-                                // for it.
+                                // A slow reporter misses a report; the next one makes up for it.
                                 let _ = route.rtcp.try_send(data.to_vec());
                             }
                             unasked.note_bare(data.len())
@@ -215,7 +214,7 @@ impl<S: PacketSink> FrameReader<S> {
                         None => unasked.note_frame(channel, data.len()),
                     }
                 }
-                // More replies than requests: those beyond the queue are nobody's.
+                // More replies than requests: those that exceed the queue are discarded.
                 StreamPart::Reply(reply) => {
                     let _ = replies.try_send(reply);
                     Ok(())
@@ -223,7 +222,7 @@ impl<S: PacketSink> FrameReader<S> {
                 StreamPart::Message(bytes) => unasked.note_message(bytes),
                 StreamPart::Strays(bytes) => unasked.note_strays(bytes),
             };
-            taken.map_err(|_| NoReply::Lost(unasked.reason()))
+            accepted.map_err(|_| NoReply::Lost(unasked.reason()))
         })?;
         Ok(bytes.len())
     }
@@ -247,7 +246,7 @@ impl FrameBatch {
         FrameBatch { at: Instant::now(), bytes: Vec::new(), ends: Vec::new() }
     }
 
-    /// The packets, in the order of arrival.
+    /// The packets in order of arrival.
     pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
@@ -258,7 +257,7 @@ impl FrameBatch {
 #[derive(Debug)]
 pub struct FrameQueue {
     batches: Receiver<FrameBatch>,
-    /// The server's end of the connection.
+    /// Address of the server.
     pub from: SocketAddr,
 }
 
@@ -274,7 +273,7 @@ impl FrameQueue {
         self.batches.try_recv().ok()
     }
 
-    /// Waits for a batch, for so long at most.
+    /// Waits for a batch, for this time at most.
     pub(crate) fn wait(&self, at_most: Duration) -> Option<FrameBatch> {
         match self.batches.recv_timeout(at_most) {
             Ok(batch) => Some(batch),
@@ -309,7 +308,7 @@ impl PacketSink for QueueSink {
                 self.batch = batch;
                 false
             }
-            // Nobody receives any more.
+            // The receiver is gone.
             Ok(()) | Err(TrySendError::Disconnected(_)) => true,
         }
     }
@@ -317,7 +316,7 @@ impl PacketSink for QueueSink {
 
 pub(crate) const CLOSED: &str = "the server closed the connection";
 const READ_BYTES: usize = 256 << 10;
-/// With the largest reads: 16 MiB.
+/// With reads of the largest size: 16 MiB.
 const QUEUE_BATCHES: usize = 64;
 const FULL_WAIT: Duration = Duration::from_millis(1);
 
@@ -353,7 +352,7 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    /// Notes the most bytes of packets between two turns of another task.
+    /// Records the most packet bytes between two polls of another task.
     struct TurnSink {
         turn: Arc<AtomicU64>,
         seen: u64,
@@ -389,12 +388,12 @@ mod tests {
         assert_eq!(swapped, [false, true, false, true]);
         let right = media(&[(0, &report), (0, &rtp[..12]), (0, &[0x80]), (1, &rtp), (0, &rtp)]);
         assert_eq!(right, [false, false, false, true, false]);
-        // One stray packet on the other channel does not cost the stream.
+        // One stray packet on the other channel does not disturb the stream.
         let stray = media(&[(1, &rtp[..12]), (0, &rtp), (1, &rtp), (0, &rtp), (1, &rtp)]);
         assert_eq!(stray, [true, true, true, false, true]);
     }
 
-    /// A server that always has more must not keep other sessions from their turns.
+    /// A server that always has more data must not starve other sessions.
     #[test]
     fn a_turn_is_one_read_however_much_is_there() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Head of an answer over HTTP/1.1, for the download and for the HLS client.
+//! Head of an HTTP/1.1 response, for the download and for the HLS client.
 //!
 //! Sources: RFC 9112 §4, §6.3; RFC 9110 §14.4 (Content-Range).
 //! Does not read several values of one field, or transfer codings other than chunked.
@@ -13,32 +13,32 @@ pub(super) struct Head {
     pub(super) reason: String,
     pub(super) content_bytes: Option<u64>,
     pub(super) content_type: Option<String>,
-    /// First byte, last byte and whole length, of an answer to a Range request.
+    /// First byte, last byte and complete length, for a response to a Range request.
     pub(super) content_range: Option<(u64, u64, Option<u64>)>,
     pub(super) location: Option<String>,
-    /// The body comes in chunks (RFC 9112 §7.1).
+    /// The body is chunked (RFC 9112 §7.1).
     pub(super) is_chunked: bool,
-    /// The body is compressed (RFC 9110 §8.4), which no client here asks for.
+    /// The body is compressed (RFC 9110 §8.4), although no client here requests it.
     pub(super) is_encoded: bool,
-    /// The server closes the connection behind this answer.
+    /// The server closes the connection after this response.
     pub(super) closes: bool,
 }
 
 impl Head {
-    /// Status, and what a body of text says of it.
+    /// Status, and the message in a text body.
     pub(super) fn refusal(&self, body: &[u8]) -> String {
         let is_text = self.content_type.as_deref().is_some_and(|t| t.starts_with("text/plain"));
         let body = &body[..body.len().min(BODY_BYTES_SHOWN)];
         let body = if is_text { String::from_utf8_lossy(body) } else { "".into() };
         let status = format!("{} {}", self.status, self.reason);
         let body = one_line(&body, WORDS_CHARS_MAX);
-        // Many bodies begin with the status again.
+        // Many bodies repeat the status at their start.
         let body = body.strip_prefix(&status).unwrap_or(&body).trim_start_matches([':', ' ']);
         let colon = if body.is_empty() { "" } else { ": " };
         format!("{}{colon}{body}", status.trim_end())
     }
 
-    /// Reads the head without its last line ends.
+    /// Parses the head without its trailing line ends.
     pub(super) fn parse(bytes: &[u8]) -> Result<Head, String> {
         let text = str::from_utf8(bytes).map_err(|_| "head that is not text (RFC 9112 §5)")?;
         let mut lines = text.split("\r\n");
@@ -76,7 +76,7 @@ impl Head {
     }
 }
 
-/// Reads `bytes FIRST-LAST/LENGTH`.
+/// Parses `bytes FIRST-LAST/LENGTH`.
 fn content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
     let (span, whole) = value.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = span.split_once('-')?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An `http:` URL, taken apart for a request, and references resolved against it.
+//! Parses an `http:` URL for a request, and resolves references against it.
 //!
 //! The download and the HLS client share it: a playlist names its segments by references relative
 //! to its own address.
@@ -18,7 +18,7 @@ use super::rtsp_connection::authority;
 pub(super) struct UrlParts {
     pub(super) host: String,
     pub(super) port: u16,
-    /// Path and query, as they stand in a request.
+    /// Path and query, as a request contains them.
     pub(super) path: String,
 }
 
@@ -46,8 +46,8 @@ impl UrlParts {
         Some(UrlParts { host: host.to_owned(), port, path })
     }
 
-    /// Resolves a reference that stands in the document at this URL. None for another scheme than
-    /// `http:`, and for an authority that cannot be read.
+    /// Resolves a reference in the document at this URL. None for a scheme other than `http:`, and
+    /// for an invalid authority.
     pub(super) fn join(&self, reference: &str) -> Option<UrlParts> {
         let reference = reference.trim().split('#').next()?;
         if has_scheme(reference) {
@@ -68,7 +68,7 @@ impl UrlParts {
         Some(UrlParts { host: self.host.clone(), port: self.port, path }.without_dots())
     }
 
-    /// True where the path, without a query, ends in this, in any case.
+    /// True where the path, without a query, ends in this suffix, ignoring case.
     pub(super) fn path_ends_in(&self, suffix: &str) -> bool {
         let path = self.path.split('?').next().unwrap_or_default();
         let at = path.len().checked_sub(suffix.len());
@@ -113,7 +113,7 @@ fn has_scheme(reference: &str) -> bool {
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// Characters that cannot stand in a request target. Escapes in a URL stay as they are.
+/// Characters that are not allowed in a request target. Existing escapes in a URL are kept.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 const DEFAULT_PORT: u16 = 80;
 

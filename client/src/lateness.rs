@@ -3,14 +3,14 @@
 //!
 //! The transit of a packet is its arrival minus its RTP timestamp, both in nanoseconds since the
 //! first packet. A jitter buffer would set its clock by the packet with the least transit; the
-//! lateness of any other packet is its transit beyond that. Sending ahead of time is therefore not
-//! rewarded: one packet 20 ms early makes all punctual ones 20 ms late. This is the strictest
-//! reading, and what a player's buffer has to hold.
+//! lateness of any other packet is its transit minus the least. Sending ahead of time is therefore
+//! not rewarded: one packet 20 ms early makes all punctual ones 20 ms late. This is the strictest
+//! definition, and the delay that a player's buffer has to absorb.
 //!
-//! The least transit is known only at the end, so transits are kept in bins of 50 µs and shifted
-//! then. PLAY after a pause starts a new clock: the pause is not lateness. Drift between the clocks
-//! of the two machines is in the figures, and [`Lateness::drift_ppm`] measures it. Costs a few
-//! hundred nanoseconds a packet; memory is one entry a bin in use.
+//! The least transit is known only at the end, so transits are kept in bins of 50 µs and shifted at
+//! the end. PLAY after a pause starts a new clock: the pause is not lateness. The figures include
+//! the drift between the clocks of the two machines, and [`Lateness::drift_ppm`] measures it. Costs
+//! a few hundred nanoseconds a packet; memory is one entry for each bin in use.
 //!
 //! Sources: RFC 3550 §5.1 (timestamp), §6.4.1 (transit).
 //! Does not read a clock: arrivals are the kernel's times, without the receiving thread's delay.
@@ -26,7 +26,7 @@ use crate::verdict::LatenessMs;
 #[derive(Debug)]
 pub(super) struct Lateness {
     scale: TimeScale,
-    /// Packets by lateness in bins, of the clocks that have ended.
+    /// Packets by lateness in bins, for the clocks that have ended.
     ended: BTreeMap<i64, u64>,
     max_ns_ended: i64,
     media_stamps_ended: i64,
@@ -87,14 +87,14 @@ pub(super) struct LatenessFigures {
 }
 
 impl Default for Lateness {
-    /// That of a stream by the clock of MP2T.
+    /// Lateness of a stream with the RTP clock of MP2T.
     fn default() -> Lateness {
         Lateness::new(CLOCK_RATE_HZ)
     }
 }
 
 impl Lateness {
-    /// That of a stream whose RTP clock has this rate, which is not 0.
+    /// Lateness of a stream whose RTP clock has this rate, which is not 0.
     pub(super) fn new(clock_rate_hz: u32) -> Lateness {
         Lateness {
             scale: TimeScale::new(clock_rate_hz),
@@ -114,7 +114,8 @@ impl Lateness {
         clock.count();
     }
 
-    /// Notes a packet outside the measured time: it may be the earliest, and is in no figure.
+    /// Records a packet outside the measured time: it may have the least transit, but no figure
+    /// counts it.
     pub(super) fn passed(&mut self, timestamp: u32, arrival: Instant) {
         let scale = self.scale;
         let clock = self.clock.get_or_insert_with(|| Clock::new(scale, timestamp, arrival));
@@ -133,12 +134,12 @@ impl Lateness {
         }
     }
 
-    /// Arrival of the first packet of the running clock.
+    /// Arrival of the first packet of the current clock.
     pub(super) fn first(&self) -> Option<Instant> {
         self.clock.as_ref().map(|clock| clock.began)
     }
 
-    /// Lateness of the last packet, as far as it is known by now.
+    /// Lateness of the last packet against the least transit so far.
     pub(super) fn last(&self) -> Duration {
         self.clock
             .as_ref()
@@ -151,8 +152,8 @@ impl Lateness {
         self.media_stamps_ended + running
     }
 
-    /// Excess speed of this machine's clock over the sender's; a positive drift makes packets seem
-    /// ever later. Known after a minute of one clock.
+    /// Excess speed of this machine's clock over the sender's; a positive drift makes packets
+    /// appear increasingly late. Known after a minute of one clock.
     pub(super) fn drift_ppm(&self) -> Option<f64> {
         self.clock.as_ref().and_then(|clock| clock.drift.ppm).or(self.drift_ppm)
     }
@@ -174,7 +175,7 @@ impl Lateness {
         later(&self.bins(), bound)
     }
 
-    /// Returns the figures as reports have them; packets later than `bound` are late.
+    /// Returns the figures in the form of reports; packets later than `bound` are late.
     pub(super) fn milliseconds(&self, bound: Duration) -> LatenessMs {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let figures = self.figures();
@@ -209,7 +210,7 @@ impl Lateness {
         let max_ns = self.max_ns_ended.max(running.unwrap_or(0));
         let total: u64 = bins.values().sum();
         let quantile = |per_mille: u64| {
-            // Nearest rank: the least lateness that so many packets do not exceed.
+            // Nearest rank: the least lateness that this number of packets does not exceed.
             let rank = total.saturating_mul(per_mille).div_ceil(1000).max(1);
             let mut passed = 0;
             let found = bins.iter().find(|(_, packets)| {
@@ -310,7 +311,8 @@ fn later(bins: &BTreeMap<i64, u64>, bound: Duration) -> u64 {
     bins.range(bound.saturating_add(1)..).map(|(_, packets)| packets).sum()
 }
 
-/// Far transits share the outermost bins, which bounds the memory that a hostile sender can use.
+/// Extreme transits share the outermost bins, which bounds the memory that a hostile sender can
+/// use.
 fn bin(transit_ns: i64) -> i64 {
     transit_ns.div_euclid(BIN_NS).clamp(-BINS_MAX, BINS_MAX)
 }
@@ -319,7 +321,7 @@ fn nanoseconds(ns: i64) -> Duration {
     Duration::from_nanos(ns.max(0).unsigned_abs())
 }
 
-/// A packet is late beyond this bound, which the server's pacing is held to.
+/// A packet is late beyond this bound, which the server's pacing must keep.
 pub(super) const LATE: Duration = Duration::from_millis(25);
 
 const NS_PER_SECOND: i64 = 1_000_000_000;
@@ -327,7 +329,7 @@ const BIN_NS: i64 = 50_000;
 /// 20 s to either side of the first packet.
 const BINS_MAX: i64 = 400_000;
 const DRIFT_SLICE_S: u64 = 10;
-/// Earlier, a scheduling delay would pass for drift.
+/// Earlier, a scheduling delay could be mistaken for drift.
 const DRIFT_AFTER_S: u64 = 60;
 
 #[cfg(test)]
@@ -365,7 +367,7 @@ mod tests {
             lateness.arrived(timestamp, from + ms(n as u64 * 10));
         }
         let figures = lateness.figures();
-        // The third came 10 ms early and so makes the punctual ones 10 ms late.
+        // The third packet arrived 10 ms early and so makes the punctual ones 10 ms late.
         assert_eq!((figures.p50, figures.max), (ms(10), ms(20)));
         assert_eq!(lateness.media_stamps(), 4 * 900);
     }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client that verifies: plays (RTSP, HLS) or downloads an asset and counts every fault.
+//! The verifying client: plays (RTSP, HLS) or downloads an asset and counts every fault.
 //!
 //! The demo, the tests and operators ask the same question: did every packet arrive once, in order
-//! and in time? [`play`] does what a player does (DESCRIBE, SETUP, PLAY, receiver reports,
-//! TEARDOWN) and keeps statistics instead of showing pictures; [`download`] is a GET that counts;
-//! [`load::load`] plays many sessions at once, and [`hls`] plays what players fetch by HTTP. The
-//! recorder uses [`ClientSession`] and
-//! [`rtp_receiver`].
+//! and in time? [`play`] sends a player's requests and reports (DESCRIBE, SETUP, PLAY, receiver
+//! reports, TEARDOWN) and keeps statistics instead of showing pictures. [`download`] is a verifying
+//! GET; [`load::load`] plays many sessions at once, and [`hls`] plays HLS presentations. The
+//! recorder uses [`ClientSession`] and [`rtp_receiver`].
 //!
-//! A packet of a play goes from the kernel to `receive_thread` (a thread of its own), through the
-//! one receiver of RTP ([`rtp_receiver`]) into the statistics and, where a file is wanted, in order
-//! to `file_writer` (another thread). Packets of a track go to its depayloader (`track_receiver`),
-//! and access units through `track_queue` and `track_muxer` into the file. `rtsp_connection`
-//! exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play, and `verdict` has the
-//! result.
+//! A packet of a play goes from the kernel to `receive_thread` (a separate thread), through the
+//! only receiver of RTP ([`rtp_receiver`]) into the statistics and, where a file is written, in
+//! order to `file_writer` (another thread). Packets of a track go to its depayloader
+//! (`track_receiver`), and access units through `track_queue` and `track_muxer` into the file.
+//! `rtsp_connection` exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play, and
+//! `verdict` holds the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
 //! Does not decode, or use TLS, proxies or cookies.
@@ -101,10 +100,10 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Reads the scheme of a URL.
+    /// Parses the scheme of a URL.
     ///
     /// # Errors
-    /// Caller: the scheme is neither, with what to write.
+    /// Caller: the scheme is neither; the error has the URL to write.
     pub fn of(url: &str) -> Result<Scheme, Error> {
         let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
         if has_userinfo(url) {
@@ -120,14 +119,14 @@ impl Scheme {
     }
 }
 
-/// Returns true for a URL that names a user, and perhaps a password. No client here can log in, and
-/// a password must not appear in a log.
+/// Returns true for a URL that contains a user name, and perhaps a password. No client here can log
+/// in, and a password must not appear in a log.
 pub fn has_userinfo(url: &str) -> bool {
     let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     behind_scheme.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
 
-/// Returns a URL for messages, without what may be a user or a password. Any text is accepted.
+/// Returns a URL for messages, without a possible user name or password. Any text is accepted.
 pub fn without_userinfo(url: &str) -> String {
     let (scheme, rest) = match url.find("://") {
         Some(at) => url.split_at(at + 3),
@@ -148,7 +147,7 @@ fn wrong_url(url: &str) -> Error {
     Error::Setting { setting: ClientSetting::Url, found, cure: cure.to_owned() }
 }
 
-/// Makes the requests to an `rtsp:` URL.
+/// Creates the request writer for an `rtsp:` URL.
 fn rtsp_client(url: &str) -> Result<Client, Error> {
     let client = Client::new(url).ok().filter(|_| !has_userinfo(url));
     client.ok_or_else(|| wrong_url(url))

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Common names for the media of a description.
 //!
-//! A camera's description says `H264/90000` and `MPEG4-GENERIC/48000/2`; its owner says H.264 and
-//! AAC.
+//! A camera's description contains `H264/90000` and `MPEG4-GENERIC/48000/2`; people use the names
+//! H.264 and AAC.
 //!
 //! Sources: RFC 3551 §6 (payload types and names), RFC 6184, RFC 7798, RFC 3640, RFC 6416.
 //! Does not read the description (`wire::sdp` does, and lists the media).
 
-/// Returns `H.264 video and AAC audio` for `video H264/90000 (RTP/AVP), audio MPEG4-GENERIC/48000/2
-/// (RTP/AVP)`; an unknown name stays as it is.
+/// Returns `H.264 video and AAC audio` for
+/// `video H264/90000 (RTP/AVP), audio MPEG4-GENERIC/48000/2 (RTP/AVP)`; unknown names are
+/// unchanged.
 pub(super) fn names_of(offered: &str) -> String {
     offered.split(", ").map(one).collect::<Vec<_>>().join(" and ")
 }

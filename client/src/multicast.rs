@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sockets of a multicast group that a server names in its answer to SETUP.
 //!
-//! The group is joined on the interface of the RTSP connection: the server is reached there. Where
-//! the answer names the source, an IPv4 group is joined for that sender alone (IGMPv3, RFC 4607).
-//! The sockets are bound to the group's address, so datagrams of other groups with the same port do
-//! not arrive; other programs of this host may receive the same group.
+//! The group is joined on the interface of the RTSP connection, because the server is reached
+//! there. Where the answer names the source, an IPv4 group is joined for that sender alone (IGMPv3,
+//! RFC 4607). The sockets are bound to the group's address, so datagrams of other groups with the
+//! same port do not arrive; other programs of this host may receive the same group.
 //!
 //! Sources: RFC 2326 §12.39; RFC 3376 §4; RFC 4607 §1; ip(7) IP_ADD_SOURCE_MEMBERSHIP.
 //! Does not join an IPv6 group for one sender alone: other senders are dropped here.
@@ -30,13 +30,13 @@ pub(super) struct GroupSockets {
     pub(super) buffer_bytes: usize,
 }
 
-/// Returns the address of a group; none for a text that is no multicast address.
+/// Returns the address of a group; none for text that is not a multicast address.
 pub(super) fn group_address(group: &MulticastGroup) -> Option<IpAddr> {
     let address = group.destination.trim_matches(['[', ']']).parse::<IpAddr>().ok()?;
     address.is_multicast().then_some(address)
 }
 
-/// Joins a group on the interface with this end of the RTSP connection.
+/// Joins a group on the interface that has the address `local`, the RTSP connection's own.
 ///
 /// # Errors
 /// Host: the kernel refuses, such as for an interface without multicast.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a play's file: a disk that is slow, or takes nothing, holds nobody up for ever.
+//! The end of a play's file: a slow or stalled disk must not block the client for ever.
 //!
-//! The blocks that wait when a play ends are bounded by their queue, and are written, however
-//! long that takes. Where the caller has stopped the play, before or meanwhile, it has
-//! [`FINISH_WAIT`]; then the writing thread leaves out the rest and counts it.
+//! The queue bounds the blocks that remain when a play ends; they are written, however long that
+//! takes. Where the caller stops the play, before its end or during this wait, the file has
+//! [`FINISH_WAIT`] to finish; then the writing thread drops the rest and counts it.
 //!
 //! Does not write.
 
@@ -19,12 +19,12 @@ use super::file_writer::failed;
 use super::play::{Stop, stopped};
 use crate::error::Error;
 
-/// Tells the writing thread of a file that nobody waits for it any longer.
+/// Signals the writing thread of a file to drop the rest.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OutputEnd(Arc<AtomicBool>);
 
 impl OutputEnd {
-    /// True once the rest is to be left out.
+    /// True once the rest is to be dropped.
     pub(super) fn is_given_up(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -43,7 +43,7 @@ impl OutputEnd {
         is_stopped: bool,
     ) -> Result<T, Error> {
         let mut finished = pin!(finished);
-        let patience = async {
+        let deadline = async {
             if !is_stopped {
                 stopped(stop).await;
             }
@@ -51,7 +51,7 @@ impl OutputEnd {
         };
         tokio::select! {
             finished = &mut finished => return finished,
-            () = patience => {}
+            () = deadline => {}
         }
         self.give_up();
         timeout(FINISH_WAIT, finished).await.unwrap_or_else(|_| {
@@ -79,14 +79,14 @@ mod tests {
         let stuck = pending::<Result<(), Error>>();
         {
             let mut waiting = pin!(end.wait(Path::new("out.ts"), stuck, &mut stop, false));
-            // However long that takes.
+            // The wait has no limit.
             assert!(timeout(60 * FINISH_WAIT, &mut waiting).await.is_err() && !end.is_given_up());
             ask.send(()).unwrap();
             let error = waiting.await.unwrap_err().to_string();
             assert!(error.starts_with("write out.ts: it takes no more bytes"), "{error}");
             assert!(end.is_given_up());
         }
-        // It can be waited for again.
+        // The stop can be awaited again.
         stopped(&mut stop).await;
     }
 

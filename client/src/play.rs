@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Verifying play of a stream: its settings, DESCRIBE and SETUP.
 //!
-//! The module `play_session` runs the play from PLAY to TEARDOWN, `stream_setup` sends SETUP. With
+//! The module `play_session` runs the play from PLAY to TEARDOWN; `stream_setup` sends SETUP. With
 //! [`TransportChoice::Auto`] a second session by TCP follows a first by UDP that the server refused
-//! with 461, or that brought no packet, as players do.
+//! with 461 or that received no packet, as in players.
 //!
-//! Sources: RFC 2326 §10.2, §10.4, §11.3.8 (461), C.1 (description).
+//! Sources: RFC 2326 §10.2, §10.4, §11.3.12 (461), C.1 (description).
 //! Does not seek or change the range while it plays.
 
 use std::future::{pending, ready};
@@ -37,7 +37,7 @@ use crate::error::{ClientSetting, Error};
 /// A future that ends a play when it is ready.
 pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Waits for a stop; ready at once where it has been waited for before.
+/// Waits for a stop; ready at once after it has been ready before.
 pub(super) async fn stopped(stop: &mut Stop) {
     (&mut *stop).await;
     *stop = Box::pin(ready(()));
@@ -48,31 +48,32 @@ pub(super) async fn stopped(stop: &mut Stop) {
 pub struct Play {
     /// `rtsp://HOST:PORT/PATH`.
     pub url: String,
-    /// Write the transport stream to this file, or the tracks to this MP4 or transport stream, by
-    /// the end of its name; one that is there is replaced.
+    /// Writes the transport stream, or the tracks, to this file; replaces an existing file. The
+    /// extension selects MP4 or transport stream for tracks.
     pub output: Option<PathBuf>,
-    /// Start in normal play time; the beginning where none is given.
+    /// Start in normal play time; the beginning by default.
     pub start: Option<Duration>,
-    /// Length to play; up to the end where none is given. The server is asked for that range, and
-    /// left if it goes on.
+    /// Length to play; up to the end by default. PLAY requests that range, and the client leaves a
+    /// server that exceeds it.
     pub length: Option<Duration>,
-    /// After so much play time ask for PAUSE, wait so long, and ask for PLAY again.
+    /// Sends PAUSE after the first duration of play time, waits for the second, and sends PLAY
+    /// again.
     pub pause: Option<(Duration, Duration)>,
-    /// Way in which the server is asked to send.
+    /// Transport requested of the server.
     pub transport: TransportChoice,
-    /// Ends the play when it is ready: Ctrl-C, say.
+    /// Ends the play when it is ready, such as on Ctrl-C.
     pub stop: Option<Stop>,
 }
 
 impl Play {
-    /// All of the asset at `url`, and no file.
+    /// The whole asset at `url`, without a file.
     pub fn new(url: impl Into<String>) -> Play {
         let url = url.into();
         let transport = TransportChoice::Auto;
         Play { url, output: None, start: None, length: None, pause: None, transport, stop: None }
     }
 
-    /// The same without what ends it, for one session of it.
+    /// A copy without `stop`, for one session.
     fn attempt(&self) -> Play {
         let Play { url, output, start, length, pause, transport, stop: _ } = self;
         let (url, output) = (url.clone(), output.clone());
@@ -89,11 +90,11 @@ pub struct PlayProgress {
     pub packets: u64,
     /// Their payload, in bytes.
     pub payload_bytes: u64,
-    /// Missing packets so far; reordered ones may still arrive.
+    /// Packets missing so far; reordered ones may still arrive.
     pub lost: u64,
     /// Length of the received media.
     pub media: Duration,
-    /// Length of the announced range, where the server has announced one.
+    /// Length of the announced range, if any.
     pub media_total: Option<Duration>,
     /// Time since the answer to PLAY.
     pub wall: Duration,
@@ -104,11 +105,11 @@ pub struct PlayProgress {
 }
 
 /// Plays a stream and returns the verdict. `progress` is called four times a second. Dropping the
-/// future ends everything at once, without TEARDOWN.
+/// future ends the play at once, without TEARDOWN.
 ///
 /// # Errors
-/// The play cannot begin, or a file cannot be written. Faults after the first packet are in the
-/// verdict.
+/// The play cannot begin, or a file cannot be written. The verdict reports faults after the first
+/// packet.
 pub async fn play(
     mut options: Play,
     progress: impl FnMut(&PlayProgress),
@@ -129,7 +130,7 @@ pub async fn play(
     let second = StreamTransport::Tcp;
     match play_by(&options, second, range, &mut stop, &mut progress).await {
         Ok(verdict) => Ok(Verdict { transport_reason: Some(reason.to_owned()), ..verdict }),
-        // The first session says more about what is wrong.
+        // The error of the first session is more specific.
         Err(_) => played,
     }
 }
@@ -171,7 +172,7 @@ async fn prepare(
     let (sinks, queue) = TrackQueue::new(chosen.len());
     let mut sinks = sinks.into_iter();
     let rates = chosen.iter().map(|stream| stream.offer.clock_rate_hz).collect();
-    // Not before: a server that refuses must not cost a file that is there.
+    // Only after SETUP: a refusal by the server must not destroy an existing file.
     let (mut plain_file, mut track_file) = (None, None);
     let output_end = OutputEnd::default();
     if let Some(path) = options.output.as_deref() {
@@ -220,7 +221,8 @@ async fn prepare(
     Ok((session, equipment))
 }
 
-/// The kind of file that an output of tracks is. PCM, which none holds, is refused before play.
+/// The file format for an output of tracks. PCM, which neither format holds, is refused before
+/// play.
 fn writer_kind(path: &Path, chosen: &[ChosenStream]) -> Result<WriterKind, Error> {
     let refused = |refusal: MuxRefusal| Error::Setting {
         setting: ClientSetting::Output,
@@ -235,7 +237,7 @@ fn writer_kind(path: &Path, chosen: &[ChosenStream]) -> Result<WriterKind, Error
     Ok(kind)
 }
 
-/// Checks the settings and makes the range to ask for.
+/// Checks the settings and returns the range to request.
 fn range(options: &Play) -> Result<NptRange, Error> {
     let wrong = |setting, found: Duration, cure: &str| Error::Setting {
         setting,
@@ -257,7 +259,7 @@ fn range(options: &Play) -> Result<NptRange, Error> {
     Ok(NptRange { start: NptStart::At(start), end })
 }
 
-/// RFC 2326 §11.3.8.
+/// RFC 2326 §11.3.12.
 const UNSUPPORTED_TRANSPORT: u16 = 461;
-/// Normal play time is written in milliseconds; less would be nothing.
+/// Normal play time is written in milliseconds; a shorter range would be empty.
 const LENGTH_MIN: Duration = Duration::from_millis(1);

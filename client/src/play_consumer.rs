@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Consumers of the packets of a play: statistics, and the bytes for whoever wants them.
+//! Consumers of the packets of a play: update the statistics, and pass the bytes to the file or to
+//! the depayloader.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §10.6 (PAUSE).
 
@@ -32,7 +33,7 @@ pub(super) struct TrackConsumer<'a> {
 }
 
 impl PacketStats {
-    /// Notes a packet; returns its timestamp and arrival, if it is the first of its number.
+    /// Counts a packet; returns its timestamp and arrival, if it is the first with its number.
     fn arrived(
         &mut self,
         packet: &RtpPacket<'_>,
@@ -76,7 +77,7 @@ impl PacketConsumer for PlayConsumer<'_> {
         self.packets.bad_payload_size += u64::from(!is_transport_stream(packet.payload));
     }
 
-    fn deliver(&mut self, payload: &[u8], _came: Duration, _now: Duration) {
+    fn deliver(&mut self, payload: &[u8], _arrived: Duration, _now: Duration) {
         if let Some(output) = self.output {
             output.push(payload);
         }
@@ -102,7 +103,7 @@ impl PacketConsumer for TrackConsumer<'_> {
         self.track.time(timestamp, at, &mut self.packets.lateness);
     }
 
-    fn deliver(&mut self, datagram: &[u8], _came: Duration, _now: Duration) {
+    fn deliver(&mut self, datagram: &[u8], _arrived: Duration, _now: Duration) {
         self.track.take(datagram);
     }
 
@@ -117,5 +118,5 @@ impl PacketConsumer for TrackConsumer<'_> {
     }
 }
 
-/// Packets under way when PAUSE is answered.
+/// Packets still in flight when PAUSE is answered.
 const PAUSE_GRACE: Duration = Duration::from_millis(200);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a play: PLAY, keep-alives, a pause, any kind of end, and the verdict.
+//! Runs a play: PLAY, keep-alives, a pause, every kind of end, and the verdict.
 //!
-//! One task waits for five things at once: BYE, the end of the RTSP connection, the caller's stop,
-//! the clock, and RTCP. A thread a stream receives the packets; this task only reads its
-//! statistics. A transport stream is one stream, and a presentation has one a track.
+//! One task waits for five events at once: BYE, the end of the RTSP connection, the caller's stop,
+//! the clock, and RTCP. A thread for each stream receives the packets; this task only reads its
+//! statistics. A transport stream is one stream; a presentation has one stream for each track.
 //!
 //! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive), Appendix B (a pause leaves no gap); RFC 3550
 //! §6.6.
-//! Does not begin again after the connection is lost.
+//! Does not reconnect after the connection is lost.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -31,7 +31,7 @@ use super::transport::StreamTransport;
 use super::verdict::{AnnouncedStream, PlayEnd, SHORT_S_MAX, Verdict};
 use crate::error::Error;
 
-/// The streams of a play, and what they share.
+/// The streams of a play, and their shared state.
 pub(super) struct ReceiverTasks {
     pub(super) streams: Vec<StreamTasks>,
     pub(super) transport: StreamTransport,
@@ -45,7 +45,7 @@ pub(super) struct StreamTasks {
     pub(super) reporter: RtcpReporter,
     /// URL of its SETUP.
     pub(super) url: String,
-    /// Its format as the description names it; none of a transport stream.
+    /// Its format as the description names it; none for a transport stream.
     pub(super) track: Option<String>,
     pub(super) clock_rate_hz: u32,
     /// Place where packets are expected, for messages.
@@ -75,7 +75,7 @@ pub(super) struct PlaySession {
     pub(super) began: Instant,
     resumed: Instant,
     keep_alive_at: Instant,
-    /// Time at which enough was played.
+    /// Time at which the requested length has been played.
     leave_at: Option<Instant>,
 }
 
@@ -113,7 +113,7 @@ impl PlaySession {
         }
     }
 
-    /// Plays to the end, and leaves no thread and no session behind.
+    /// Plays to the end; all threads and the session have ended afterwards.
     pub(super) async fn play_to_end(
         mut self,
         range: NptRange,
@@ -151,7 +151,7 @@ impl PlaySession {
                 ended.push((stats, result, track, clock_rate_hz, buffer_bytes, reports_sent));
             }
             let file = match track_file {
-                // The queue has ended with the threads.
+                // The queue ended with the threads.
                 Some(file) => Some(file.finish().await?),
                 None => None,
             };
@@ -182,7 +182,7 @@ impl PlaySession {
         })
     }
 
-    /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
+    /// Sends TEARDOWN. A server that does not answer drops the session after its time-out.
     async fn leave(&mut self, streams: &[StreamTasks]) {
         let leave_session = async {
             for stream in streams {
@@ -192,7 +192,8 @@ impl PlaySession {
         };
         let is_answered = matches!(timeout(LEAVE_WAIT, leave_session).await, Ok(Ok(_)));
         if is_answered && !has_sent_bye(streams) {
-            // BYE carries the number of packets sent; packets under way are still received.
+            // The compound packet with BYE carries the number of packets sent; packets in flight
+            // are still received.
             let _ = timeout(SETTLE, byes(streams)).await;
             settle(streams).await;
         }
@@ -217,7 +218,7 @@ impl PlaySession {
                 () = stopped(stop) => return Ok(PlayEnd::Stopped),
                 () = byes(streams) => {
                     settle(streams).await;
-                    // Unless it was the BYE of an SSRC that the sender has changed.
+                    // The play continues where BYE was for an SSRC that the sender has changed.
                     if has_sent_bye(streams) {
                         return Ok(PlayEnd::Bye);
                     }
@@ -233,7 +234,7 @@ impl PlaySession {
                 check_at = now + CHECK_EVERY;
                 progress(&self.progress(streams, now));
                 if file.is_some_and(TrackFile::is_broken) {
-                    // It gives its reason when it is finished.
+                    // The writer gives its reason when it is finished.
                     return Ok(PlayEnd::Stopped);
                 }
                 if let Some(end) = self.end_reason(streams, now, is_late)? {
@@ -242,7 +243,7 @@ impl PlaySession {
             }
             let sent = tokio::select! {
                 sent = self.send_due_requests(now, streams) => sent,
-                // A late answer is not mistaken for that to TEARDOWN: it has another CSeq.
+                // The answer to TEARDOWN has another CSeq than a late one to this request.
                 () = stopped(stop) => return Ok(PlayEnd::Stopped),
             };
             match sent {
@@ -271,14 +272,14 @@ impl PlaySession {
         let at = self.options.pause.map(|(at, _)| self.began + at);
         self.stage = PlayStage::Playing { pause_at: at };
         if let Some(length) = self.options.length {
-            // A server that keeps to the range ends by itself; it may begin earlier than asked for.
+            // A server that keeps to the range ends by itself; it may begin earlier than requested.
             let total = self.media_total.filter(|total| *total <= length + EARLIER_MAX);
             self.leave_at = Some(self.began + total.map_or(length, |total| total + LENGTH_GRACE));
         }
         Ok(())
     }
 
-    /// Sends PLAY; its packets are on a new clock. Returns where each stream starts.
+    /// Sends PLAY; the packets after it use a new clock. Returns the start of each stream.
     async fn play(
         &mut self,
         range: Option<NptRange>,
@@ -365,8 +366,8 @@ impl PlaySession {
         (self.session_timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// Returns the reason of an end that the server has not signalled. A check that is late judges
-    /// no time: this process stood still, and packets and BYE may wait to be read.
+    /// Returns the reason of an end that the server has not signalled. A late check ignores elapsed
+    /// times: this process was stalled, and packets and BYE may wait to be read.
     fn end_reason(
         &self,
         streams: &[StreamTasks],
@@ -429,13 +430,13 @@ impl PlaySession {
         self.control.no_packet(found)
     }
 
-    /// Seconds of the announced range that have not arrived of a stream.
+    /// Seconds of the announced range of a stream that have not arrived.
     fn short_s(&self, streams: &[StreamTasks], index: usize) -> Option<f64> {
         let stream = &streams[index];
         self.short_of(&stream.receiving.stats(), index, stream.clock_rate_hz)
     }
 
-    /// The same by its statistics.
+    /// Computes the same from the statistics of a stream.
     pub(super) fn short_of(
         &self,
         stats: &StreamStats,
@@ -471,13 +472,13 @@ impl PlaySession {
     }
 }
 
-/// A packet from before the announced first counts as received (A.1) and must not hide a gap.
+/// A packet before the announced first one counts as received (A.1) and must not hide a gap.
 pub(super) fn lost(reception: &Reception) -> u64 {
     let in_gaps: u64 = reception.gaps().iter().map(|gap| gap.packets).sum();
     reception.lost().max(in_gaps + reception.gaps_unlisted())
 }
 
-/// Length of the media that has arrived of a stream.
+/// Length of the media received of a stream.
 pub(super) fn media_of(stats: &StreamStats, clock_rate_hz: u32) -> Duration {
     let stamps = stats.packets.lateness.media_stamps().max(0).unsigned_abs();
     Duration::from_secs(stamps) / clock_rate_hz.max(1)
@@ -500,10 +501,10 @@ async fn exchange(streams: &[StreamTasks]) -> Infallible {
     .await
 }
 
-/// Waits until the sender has said BYE on all streams.
+/// Waits until the sender has sent BYE on all streams.
 async fn byes(streams: &[StreamTasks]) {
     for stream in streams {
-        // The note outlives a wait that was given up.
+        // The notification stays stored where a wait is dropped.
         while !stream.receiving.stats().has_sent_bye() {
             stream.reporter.bye.notified().await;
         }
@@ -514,7 +515,7 @@ fn has_sent_bye(streams: &[StreamTasks]) -> bool {
     streams.iter().all(|stream| stream.receiving.stats().has_sent_bye())
 }
 
-/// Waits until no more packets are under way.
+/// Waits until no more packets are in flight.
 async fn settle(streams: &[StreamTasks]) {
     let until = Instant::now() + SETTLE_MAX;
     loop {
@@ -526,8 +527,8 @@ async fn settle(streams: &[StreamTasks]) {
     }
 }
 
-/// Returns the end after the connection is lost. A server that stops sends BYE before, which may
-/// still be under way.
+/// Returns the end after the connection is lost. A server that stops sends BYE first, which may
+/// still be in flight.
 async fn closed_or_bye(streams: &[StreamTasks], found: String) -> PlayEnd {
     let bye = timeout(BYE_WAIT, byes(streams)).await;
     settle(streams).await;
@@ -535,17 +536,17 @@ async fn closed_or_bye(streams: &[StreamTasks], found: String) -> PlayEnd {
 }
 
 const CHECK_EVERY: Duration = Duration::from_millis(250);
-/// A stream that is silent for so long has failed.
+/// A stream has failed after a silence of this length.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Everything has arrived, and BYE is lost.
+/// Silence after which a completely received range has ended, and BYE is lost.
 const QUIET: Duration = Duration::from_secs(2);
 const SETTLE: Duration = Duration::from_millis(100);
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 const BYE_WAIT: Duration = Duration::from_millis(500);
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
-/// A server that announces no time-out must not make this client a flood.
+/// A zero or very short time-out must not make this client flood the server.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
-/// A group of pictures: play may begin so much earlier than asked for.
+/// A group of pictures: play may begin this much earlier than requested.
 const EARLIER_MAX: Duration = Duration::from_secs(30);
-/// Time that the server is given to end a range by itself.
+/// Time granted to the server to end a range by itself.
 const LENGTH_GRACE: Duration = Duration::from_secs(2);

@@ -107,8 +107,8 @@ async fn losses_before_the_first_and_after_the_last_packet_are_known() {
     assert!(file == asset(2..197));
 }
 
-/// Plays so many packets, two milliseconds each, with a pause of 1.5 s behind the first 100; the
-/// session's time-out is 3 s.
+/// Plays this number of packets, two milliseconds each, with a pause of 1.5 s after the first 100;
+/// the session's time-out is 3 s.
 async fn with_a_pause(packets: u16) -> Option<Played> {
     let script = Script { session_timeout_s: 3, packets, ..Script::default() };
     let pause = (Duration::from_millis(200), Duration::from_millis(1500));
@@ -122,7 +122,7 @@ async fn a_pause_loses_nothing_and_keeps_the_session() {
     assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (1000, 1, 0));
     assert!(file == asset(0..1000));
     assert!(verdict.wall_s >= 1.5, "{verdict}");
-    // One a second, a third of the time-out.
+    // One keep-alive a second, a third of the time-out.
     let requests = record.methods.len();
     record.methods.retain(|method| method != "GET_PARAMETER");
     assert!(record.methods.len() < requests, "nothing kept the session");
@@ -130,14 +130,15 @@ async fn a_pause_loses_nothing_and_keeps_the_session() {
     assert_eq!(record.ranges, [Some("npt=0.000-".to_owned()), None]);
 }
 
-/// Judges a clock: `make test-time`.
+/// Measures real time: `make test-time`.
 mod timed {
     use super::*;
 
     #[tokio::test]
     async fn a_pause_is_not_lateness() {
         let Some((verdict, record, _)) = with_a_pause(200).await else { return };
-        // Half of the packets came 1.5 s after the others: at least those would be late.
+        // Half of the packets arrived 1.5 s after the others: with one clock at least those would
+        // be late.
         assert!(verdict.lateness.p90 < 750.0 && verdict.jitter_ms < 75.0, "{verdict}");
         let methods = ["DESCRIBE", "SETUP", "PLAY", "PAUSE", "GET_PARAMETER", "PLAY", "TEARDOWN"];
         assert_eq!(record.methods, methods);
@@ -161,7 +162,7 @@ async fn a_range_is_asked_for_and_a_server_that_goes_on_is_left() {
     assert!(file == asset(0..verdict.packets as u16));
 }
 
-/// A stream without an end, as a channel's: nobody knows what was still to come.
+/// A stream without an end, such as a channel's: the length of the missing part is unknown.
 #[tokio::test]
 async fn a_stream_without_an_end_that_the_server_ends_is_not_called_whole() {
     let endless = Script { is_endless: true, ..Script::default() };
@@ -209,7 +210,7 @@ async fn stopped_from_here() {
     };
     let fake = ScriptedServer::start(script).await;
     let Some((verdict, record, file)) = fake.played(stops, progress).await else { return };
-    // BYE is the answer to TEARDOWN.
+    // The server sends BYE in response to TEARDOWN.
     assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Stopped, true));
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!(record.methods.last().map(String::as_str), Some("TEARDOWN"));
@@ -257,7 +258,7 @@ async fn stopped_before_the_server_answers() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut asked = Play::new(format!("rtsp://{}/a.ts", listener.local_addr().unwrap()));
     asked.stop = Some(Box::pin(async move {
-        // It accepts the connection and the request, and does not answer.
+        // The server accepts the connection and the request, and does not answer.
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 8];
         tokio::io::AsyncReadExt::read_exact(&mut stream, &mut request).await.unwrap();
@@ -279,7 +280,7 @@ async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_hea
     let script = Script { sends_bye: true, interval: Duration::from_millis(10), ..script };
     let Some((verdict, ..)) = trial(script, |_| {}).await else { return };
     assert_eq!((verdict.end.clone(), verdict.lost, verdict.lost_at_ends), (PlayEnd::Bye, 0, 0));
-    // No packet is lost, but a second of the announced range was not sent.
+    // No packet is lost, but one second of the announced range was not sent.
     assert!(!verdict.is_whole());
     assert!(verdict.to_string().contains("1.0 s of it did not come"), "{verdict}");
 }

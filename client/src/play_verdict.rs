@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verdict of a play, from the statistics that its streams have left.
+//! Computes the verdict of a play from the final statistics of its streams.
 //!
-//! Counts that streams share are over all of them; a presentation's tracks are listed as well.
+//! Counts at the top level are sums over all streams; the tracks of a presentation are also listed
+//! separately.
 //!
 //! Sources: RFC 3550 §6.4.1 (loss), A.1.
 
@@ -19,7 +20,7 @@ use super::verdict::{MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, TrackVe
 pub(super) struct EndedStream {
     pub(super) stats: Arc<Mutex<StreamStats>>,
     pub(super) result: ReceiveResult,
-    /// Its format as the description names it; none of a transport stream.
+    /// Its format as the description names it; none for a transport stream.
     pub(super) track: Option<String>,
     pub(super) clock_rate_hz: u32,
     pub(super) buffer_bytes: usize,
@@ -27,7 +28,7 @@ pub(super) struct EndedStream {
 }
 
 impl PlaySession {
-    /// Makes the verdict.
+    /// Computes the verdict.
     pub(super) fn verdict(
         mut self,
         end: PlayEnd,
@@ -48,7 +49,7 @@ impl PlaySession {
             let short_s = self.short_of(&stats, index, stream.clock_rate_hz);
             if let Some(short_s) = short_s.filter(|_| ended_by_itself) {
                 verdict.short_s = Some(match (verdict.end == PlayEnd::Bye, verdict.short_s) {
-                    // Each track ends with its last frame, and the longest with the title.
+                    // Each track ends with its last frame, and the longest one ends with the title.
                     (true, least) => {
                         let step = stats.packets.longest_step;
                         let short_s = short_s - f64::from(step) / f64::from(stream.clock_rate_hz);
@@ -99,8 +100,8 @@ impl PlaySession {
         verdict
     }
 
-    /// Seconds that are missing of the length asked for, of a stream that the sender has ended and
-    /// that has no end itself; 0 where no length was asked for. None for any other end.
+    /// Seconds missing from the requested length, for a stream without an end of its own that the
+    /// sender has ended; 0 where no length was requested. None for any other end.
     fn early_s(&self, end: &PlayEnd, media_s: f64) -> Option<f64> {
         let has_end = self.described.is_some() || !self.is_open;
         if has_end || *end != PlayEnd::Bye {
@@ -209,11 +210,11 @@ fn track_verdict(
     }
 }
 
-/// Packets that the sender has counted and that no gap shows.
+/// Packets counted by the sender that no gap shows.
 fn lost_at_ends(stats: &StreamStats) -> u64 {
     let Some((sender, _)) = stats.rtcp.last_sender else { return 0 };
-    // Both counts are modulo 2^32. A sender that counted before this session (a relay) differs by
-    // more than any stream loses at its ends.
+    // Both counts are modulo 2^32. The count of a sender that started before this session (a relay)
+    // differs by more than any stream loses at its ends.
     let beyond = sender.packets.wrapping_sub(stats.reception().expected() as u32);
     if stats.reception().restarts() == 0 && beyond <= LOST_AT_ENDS_MAX {
         u64::from(beyond)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts with their nouns, for messages and tables.
 
-/// `1 session` or `3 sessions`.
+/// Returns `1 session` or `3 sessions`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("{count} {one}") } else { format!("{count} {many}") }
 }

@@ -7,12 +7,12 @@
 /// 32 random bits, for an SSRC or for the interval between reports.
 ///
 /// # Panics
-/// The kernel has no random bits, which it has once it runs.
+/// The kernel has no random bits yet, which is possible only during boot.
 pub fn random_u32() -> u32 {
     getrandom::u32().expect("the kernel has random bits once it runs")
 }
 
-/// A CNAME that no other session has.
+/// Returns a unique CNAME.
 ///
 /// # Panics
 /// As [`random_u32`].

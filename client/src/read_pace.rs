@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pace of reading an RTSP connection: at once, gathered, or at the rate of a slow reader.
+//! Pace of reading an RTSP connection: at once, batched, or at the rate of a slow reader.
 //!
-//! A slow reader takes a twentieth of a second's bytes and waits until they would have arrived; TCP
-//! holds the sender back meanwhile. Its rate may change while it reads: a session is set up and
-//! left at full speed, so that it waits for no answer behind its own backlog.
+//! A slow reader reads the bytes of a twentieth of a second and waits until they would have arrived
+//! at its rate; TCP flow control slows the sender meanwhile. The rate may change during a session:
+//! the requests that set up and end a session run at full speed, so that their answers are not
+//! stuck behind the session's own backlog.
 //!
-//! Costs one look at the rate a read; nothing a packet.
+//! Costs one look at the rate for each read, and nothing for each packet.
 //!
 //! Sources: tcp(7); RFC 9293 §3.8.6 (the window of the receiver).
 //! Does not limit the socket's buffer, which the kernel fills beyond the rate.
@@ -19,7 +20,7 @@ use tokio::time::sleep;
 pub(crate) enum ReadPace {
     /// As soon as bytes arrive.
     Prompt,
-    /// With this time between two reads: packets gather in the socket meanwhile.
+    /// With this time between two reads: packets collect in the socket meanwhile.
     Gathered(Duration),
     /// At a rate that another task sets.
     Limited(watch::Receiver<ReadRate>),
@@ -35,7 +36,7 @@ pub(crate) enum ReadRate {
 }
 
 impl ReadPace {
-    /// Waits until something may be read; returns the most bytes of the next read.
+    /// Waits until reading is allowed; returns the size limit of the next read.
     pub(crate) async fn allowed(&mut self, bytes_max: usize) -> usize {
         let ReadPace::Limited(rates) = self else { return bytes_max };
         loop {
@@ -45,13 +46,13 @@ impl ReadPace {
                 ReadRate::Stopped => {}
             }
             if rates.changed().await.is_err() {
-                // Nobody sets the rate any more: the session is over.
+                // The sender of the rate is gone: the session is over.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Waits after a read of so many bytes; a change of the rate ends the wait.
+    /// Waits after a read of this number of bytes; a change of the rate ends the wait.
     pub(crate) async fn pause(&mut self, bytes: usize) {
         match self {
             ReadPace::Prompt => {}
@@ -106,7 +107,7 @@ mod tests {
         assert!(waiting.is_err());
         rate.send_replace(ReadRate::BytesPerSecond(1));
         assert_eq!(pace.allowed(10).await, 1);
-        // An hour at this rate, which ends with it.
+        // The wait would last an hour at this rate; the change of the rate ends it.
         let change = async { rate.send_replace(ReadRate::Full) };
         let (_, _) = tokio::join!(pace.pause(3600), change);
         assert_eq!(pace.allowed(10).await, 10);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that receives for a play: packets of one socket, or of the RTSP connection, into the
-//! statistics and the file.
+//! The receiving thread of a play: reads packets from one socket, or from the RTSP connection, into
+//! the statistics and the file.
 //!
-//! It is a thread of its own, because a task on a shared executor is late when others are busy. The
-//! time of a datagram is the kernel's, so the thread's own scheduling delay is not in it. Costs two
+//! It is a separate thread, because a task on a shared executor is delayed while others are busy.
+//! The kernel timestamps datagrams, so the thread's own scheduling delay is not included. Costs two
 //! system calls for up to 32 packets ([`SocketReader`]), one lock that is hardly ever contended,
 //! and one copy when a file is written. Packets of the RTSP connection arrive in batches from the
 //! task that reads it, with the times of its reads ([`FrameQueue`]).
 //!
-//! Packets may arrive before the answer to PLAY has been read, which names the first of them. They
-//! are held with their times until then ([`Command::Begin`]), so that losses at the very start
-//! count.
+//! Packets may arrive before the answer to PLAY has been read, and that answer names the first of
+//! them. They are held with their times until then ([`Command::Begin`]), so that losses at the very
+//! start count.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); poll(2).
 //! Does not send reports ([`super::rtcp_reporter`] does).
@@ -39,22 +39,22 @@ use crate::rtp_receiver::{
     ArrivalClock, PacketConsumer, RtpReceiver, SingleSource, SocketDatagram, SocketReader,
 };
 
-/// The sender of a stream, as SETUP has announced it.
+/// The sender of a stream, as announced in SETUP.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnnouncedSender {
-    /// Host that sends; any where none is known.
+    /// Host that sends; none if unknown, and then any host is accepted.
     pub(super) host: Option<IpAddr>,
-    /// Where SETUP has named none, the first packet does.
+    /// None where SETUP names no SSRC; the first packet then sets it.
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
     pub(super) clock_rate_hz: u32,
 }
 
-/// Content of the packets, and who gets it.
+/// Content of the packets, and its consumer.
 pub(super) enum StreamFormat {
-    /// A transport stream, for a file as it is.
+    /// A transport stream, optionally with a file for its unchanged bytes.
     TransportStream(Option<FileWriter>),
-    /// A track, whose access units are put together.
+    /// A track, whose access units are assembled.
     Track(Box<TrackReceiver>),
 }
 
@@ -81,13 +81,13 @@ pub(super) struct PacketStats {
     /// Time of arrival of the last packet of the stream.
     pub(super) last: Option<Instant>,
     pub(super) last_timestamp: u32,
-    /// The longest step from one timestamp to the next in order, which is also the last one's own
-    /// time where pictures are seconds apart.
+    /// The longest step from one timestamp to the next in order. It also estimates the duration of
+    /// the last packet's frame where pictures are seconds apart.
     pub(super) longest_step: u32,
-    /// Datagrams that are not of this stream, and the last sender of another host.
+    /// Datagrams that are not of this stream, and the last foreign host among their senders.
     pub(super) unexpected_source: u64,
     pub(super) unexpected_from: Option<SocketAddr>,
-    /// Datagrams that are no RTP.
+    /// Datagrams that are not RTP.
     pub(super) malformed: u64,
     /// Payloads that are not whole TS packets.
     pub(super) bad_payload_size: u64,
@@ -100,9 +100,9 @@ pub(super) struct PacketStats {
 pub(super) struct RtcpStats {
     pub(super) sender_reports: u64,
     pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
-    /// Sender reports that the writer of the tracks has got.
+    /// Sender reports that were passed on to the writer of the tracks.
     pub(super) passed_on: u64,
-    /// SSRC of the last BYE that was the stream's own.
+    /// SSRC of the stream's last BYE.
     pub(super) bye: Option<u32>,
     pub(super) malformed: u64,
 }
@@ -118,14 +118,14 @@ pub(super) enum PacketInput {
 /// Command to the thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command {
-    /// Hold packets: PLAY is being asked for.
+    /// PLAY is about to be sent: hold packets.
     Hold,
-    /// PLAY was answered: a new clock, from this sequence number where one was announced.
+    /// PLAY was answered: start a new clock, at this sequence number if one was announced.
     Begin { sequence: Option<u16> },
     /// PAUSE was answered.
     Pause,
     Stop {
-        /// The sender goes on: the last access unit may be cut off.
+        /// The sender continues: the last access unit may be incomplete.
         is_cut: bool,
     },
 }
@@ -140,10 +140,10 @@ pub(super) struct ReceiveThread {
 /// Result of the thread.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiveResult {
-    /// Format of a track, where it has come to be known.
+    /// Format of a track, if it was found.
     pub(super) codec: Option<Codec>,
     pub(super) written: Option<WrittenFile>,
-    /// Packets that the file lacks.
+    /// Packets missing from the file.
     pub(super) file_missing: u64,
 }
 
@@ -203,7 +203,7 @@ impl ReceiveThread {
         self.stats.clone()
     }
 
-    /// Takes what is still in the socket, closes the file, and ends the thread.
+    /// Reads the datagrams left in the socket, closes the file, and ends the thread.
     pub(super) async fn stop(self, is_cut: bool) -> Result<ReceiveResult, Error> {
         self.command(Command::Stop { is_cut });
         self.result.await.unwrap_or_else(|_| {
@@ -213,7 +213,7 @@ impl ReceiveThread {
     }
 }
 
-/// Locks statistics. They are figures: those that a panicking thread left are as good as any.
+/// Locks statistics. A poisoned lock is ignored: each figure is valid by itself.
 pub(crate) fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
     stats.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -237,8 +237,8 @@ impl StreamStats {
         self.receiver.sources.ssrc
     }
 
-    /// True where the sender has left. One that changes its SSRC says BYE for the old one, and goes
-    /// on (RFC 3550 §8.2).
+    /// True where the sender has left. A sender that changes its SSRC sends BYE for the old one,
+    /// and continues (RFC 3550 §8.2).
     pub(super) fn has_sent_bye(&self) -> bool {
         self.rtcp.bye.is_some_and(|bye| self.ssrc().is_none_or(|ssrc| ssrc == bye))
     }
@@ -268,14 +268,14 @@ enum Phase {
     Held(HeldUntilPlay),
     Playing,
     Paused(Instant),
-    /// Takes what is in the socket, until then.
+    /// Reads the datagrams in the socket, until this time at most.
     Stopping {
         until: Instant,
         is_cut: bool,
     },
 }
 
-/// Step of the receiver of a stream.
+/// Operation on the receiver of a stream.
 enum ReceiverStep<'a> {
     Datagram(SocketDatagram<'a>),
     Expire(Duration),
@@ -291,7 +291,8 @@ impl Thread {
             let now = Instant::now();
             match reader.read(&socket) {
                 Ok((_, datagrams)) => {
-                    // Before the packets: a command was given before they could be sent.
+                    // Handled before the packets, because a command precedes the packets that it
+                    // causes.
                     self.handle_commands();
                     let mut is_idle = true;
                     for datagram in datagrams {
@@ -319,7 +320,7 @@ impl Thread {
         self.result(kernel_drops, failure)
     }
 
-    /// Receives what the task that reads the connection has queued.
+    /// Receives the batches queued by the task that reads the connection.
     fn run_frames(mut self, frames: &FrameQueue) -> Result<ReceiveResult, Error> {
         loop {
             let is_stopping = self.is_stopping();
@@ -327,7 +328,7 @@ impl Thread {
                 true => frames.next(),
                 false => frames.wait(CHECK_EVERY),
             };
-            // Before the packets, as above.
+            // Handled before the packets, as in `run`.
             self.handle_commands();
             match batch {
                 Some(batch) => {
@@ -341,7 +342,7 @@ impl Thread {
                 break;
             }
         }
-        // TCP drops nothing.
+        // TCP has no count of drops, because it drops nothing.
         self.result(None, None)
     }
 
@@ -391,7 +392,7 @@ impl Thread {
         }
     }
 
-    /// Has the receiver take a step with this thread's consumer.
+    /// Runs an operation of the receiver with this thread's consumer.
     fn with_receiver(&mut self, step: ReceiverStep<'_>) {
         let mut guard = lock(&self.stats);
         let StreamStats { receiver, packets, units, is_output_broken, rtcp, .. } = &mut *guard;
@@ -407,7 +408,7 @@ impl Thread {
                 *is_output_broken = output.as_ref().is_some_and(FileWriter::is_broken);
             }
             StreamFormat::Track(track) => {
-                // Ahead of the units that it tells of.
+                // Sent ahead of the units to which the report applies.
                 if let Some((sender, _)) = &rtcp.last_sender
                     && rtcp.passed_on < rtcp.sender_reports
                 {
@@ -478,13 +479,13 @@ impl Thread {
                 held.bytes += bytes.len();
                 return;
             }
-            // The answer is overdue: go on without what it would have announced.
+            // The answer is overdue: continue without its announcement.
             self.begin_held();
         }
         self.with_receiver(ReceiverStep::Datagram(datagram));
     }
 
-    /// Gives up holes that have been waited for long enough.
+    /// Gives up holes whose waiting time has expired.
     fn expire(&mut self) {
         if matches!(self.format, StreamFormat::Track(_)) {
             let now = self.clock.since(Instant::now());
@@ -505,17 +506,17 @@ impl ReceiverStep<'_> {
     }
 }
 
-/// Waits for a datagram, for so long at most. An error shows at the next read.
+/// Waits for a datagram, for this time at most. The next read returns any error.
 fn wait(socket: &UdpSocket, at_most: Duration) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: at_most.subsec_nanos().into() };
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
 }
 
-/// A command is handled after so long at most when no packet arrives.
+/// Longest delay of a command when no packet arrives.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
-/// A sender that does not stop when it is told to is not received for ever.
+/// Limit on receiving from a sender that ignores the end of the play.
 const STOP_AFTER: Duration = Duration::from_millis(200);
-/// Ten seconds of 8 Mb/s: an answer that takes longer than that is not waited for.
+/// Ten seconds of 8 Mb/s: a slower answer is not awaited.
 const HELD_PACKETS_MAX: usize = 8192;
 const HELD_BYTES_MAX: usize = 16 << 20;
 
@@ -544,7 +545,7 @@ mod tests {
         let receiving = ReceiveThread::start(PacketInput::Socket(socket), source, format).unwrap();
         let stats = receiving.shared();
         drop(receiving);
-        // The thread holds the other end; a minute is not a limit but a last resort.
+        // The thread holds the other end; a minute only guards against a hang.
         let until = Instant::now() + Duration::from_secs(60);
         while Arc::strong_count(&stats) > 1 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -585,7 +586,7 @@ mod tests {
         let origin = TrackOrigin { timestamp, clock_rate_hz };
         assert_eq!(clock, SenderClock { ntp, origin });
         assert!(matches!(next(), TrackEvent::Codec(_)));
-        // Once.
+        // The report is sent once.
         assert!((0..3).all(|_| matches!(next(), TrackEvent::Unit(_))));
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTCP of a play: reads sender reports and BYE, sends receiver reports.
 //!
-//! Packets go over UDP or on a channel of the RTSP connection ([`RtcpLink`]). Costs one of about 60
-//! bytes each way in five seconds.
+//! Packets travel over UDP or on a channel of the RTSP connection ([`RtcpLink`]). Costs one packet
+//! of about 60 bytes each way in five seconds.
 //!
 //! Sources: RFC 3550 §6.2, §6.3.1 (interval), §6.4.2 (receiver report), §6.6 (BYE).
 //! Does not widen the interval for many participants: there is one sender and one receiver.
@@ -25,7 +25,7 @@ use super::receive_thread::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 
-/// Way of RTCP packets.
+/// Transport of RTCP packets.
 pub(super) enum RtcpLink {
     Udp(UdpRtcp),
     /// A channel of the RTSP connection.
@@ -35,15 +35,15 @@ pub(super) enum RtcpLink {
 /// RTCP on a socket.
 pub(super) struct UdpRtcp {
     socket: UdpSocket,
-    /// Host whose packets are read; any where none is known.
+    /// Host whose packets are accepted; any host if none.
     host: Option<IpAddr>,
-    /// Target of reports: the address of SETUP ([`report_target`]), else the source of the first
-    /// sender report.
+    /// Target of reports: the address of SETUP ([`report_target`]), otherwise the source of the
+    /// first sender report.
     to: Mutex<Option<SocketAddr>>,
 }
 
 impl RtcpLink {
-    /// RTCP of a host on a socket.
+    /// RTCP with a host over a socket.
     pub(super) fn udp(
         socket: std::net::UdpSocket,
         host: Option<IpAddr>,
@@ -62,10 +62,10 @@ impl RtcpLink {
             RtcpLink::Channel(channel) => (channel.receive().await, None),
             RtcpLink::Udp(UdpRtcp { socket, host, .. }) => {
                 loop {
-                    // Neither call gives up the turn of the task where datagrams are poured.
+                    // Neither call yields to other tasks under a flood of datagrams.
                     consume_budget().await;
-                    // No memory while nothing arrives: a load has thousands of these. The next
-                    // read removes an ICMP message that was left behind.
+                    // No buffer is allocated while nothing arrives: a load has thousands of these.
+                    // The next read clears a pending ICMP error.
                     let _ = socket.readable().await;
                     let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
                     match socket.try_recv_from(&mut datagram) {
@@ -79,7 +79,7 @@ impl RtcpLink {
                         }
                         Ok(_) => {}
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                        // Short memory: RTCP can wait.
+                        // The kernel is short of memory: RTCP can wait.
                         Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
                     }
                 }
@@ -87,7 +87,7 @@ impl RtcpLink {
         }
     }
 
-    /// Notes the source of a sender report: reports go there where SETUP has named no address.
+    /// Records the source of a sender report: reports go there where SETUP has named no address.
     pub(super) fn note_source(&self, from: Option<SocketAddr>) {
         if let (RtcpLink::Udp(UdpRtcp { to, .. }), Some(from)) = (self, from) {
             to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
@@ -110,7 +110,7 @@ impl RtcpLink {
 }
 
 impl RtcpLink {
-    /// Sends a packet without waiting, if it can be sent at once.
+    /// Sends a packet if that is possible without waiting.
     pub(super) fn try_send(&self, packet: &[u8]) {
         match self {
             RtcpLink::Channel(channel) => drop(channel.try_send(packet)),
@@ -130,7 +130,7 @@ pub(super) struct RtcpReporter {
     cname: String,
     stats: Arc<Mutex<StreamStats>>,
     sent: AtomicU64,
-    /// Notified once when the sender says BYE.
+    /// Notified once when the sender sends BYE.
     pub(super) bye: Notify,
 }
 
@@ -145,7 +145,7 @@ impl RtcpReporter {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Listens until it is dropped, and sends nothing.
+    /// Receives RTCP until it is dropped, and sends nothing.
     pub(super) async fn listen(&self) -> Infallible {
         loop {
             let (packet, from) = self.link.receive().await;
@@ -153,7 +153,7 @@ impl RtcpReporter {
         }
     }
 
-    /// Listens and reports until it is dropped.
+    /// Receives and reports until it is dropped.
     pub(super) async fn exchange(&self) -> Infallible {
         let mut next = tokio::time::Instant::now() + rtcp::report_interval(true, random_u32());
         loop {
@@ -207,16 +207,16 @@ impl RtcpReporter {
     }
 
     async fn send(&self, datagram: &[u8]) {
-        // The next report makes up for one that is not sent.
+        // The next report makes up for an unsent one.
         if self.link.send(datagram).await {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Returns the target of reports from the start: the port of SETUP, at the server's own host.
-/// Another host (`source=`) may be anybody's, and gets no report before a sender report has come
-/// from there.
+/// Returns the initial target of reports: the port of SETUP, at the server's own host. Another host
+/// (`source=`) may be an uninvolved third party, and gets no report before it has sent a sender
+/// report.
 pub(super) fn report_target(
     set_up: &SetupReply,
     host: IpAddr,
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(to("10.0.0.2", "10.0.0.1"), None);
     }
 
-    /// A sender that pours reports must not keep other sessions from their turns.
+    /// A flood of reports from one sender must not starve other sessions.
     #[tokio::test]
     async fn reports_that_wait_are_not_all_read_in_one_turn() {
         let [own, sender] = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -294,6 +294,6 @@ mod tests {
         assert!(most < REPORTS, "{most} in a turn");
     }
 
-    /// As many as wait in a socket of the usual size.
+    /// As many as fit in the buffer of a socket of the usual size.
     const REPORTS: u64 = 200;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RTSP connection of the client: a request, its answer, and the error for a refusal.
+//! The client's RTSP connection: sends requests, matches answers, and makes errors of refusals.
 //!
 //! An error names the server, the request, the status, the reason in the body, and the cure where
-//! it is known: its reader has nothing else.
+//! it is known, since the user sees nothing else.
 //!
-//! Without media on the connection the request that waits reads it; with media one task does
+//! Without media on the connection, the waiting request reads it; with media, one task does
 //! (`frame_reader`).
 //!
 //! Sources: RFC 2326 §7, §10.12, §11.
@@ -46,41 +46,41 @@ pub(super) struct RtspConnection {
     pub(super) remote: IpAddr,
     pub(super) server: SocketAddr,
     peer: String,
-    /// Signs of life are OPTIONS.
-    asks_options: bool,
-    /// The number of the last, until it is granted.
+    /// Keep-alives are OPTIONS, not GET_PARAMETER.
+    uses_options: bool,
+    /// CSeq of the last keep-alive, until it is granted.
     unanswered: Option<u32>,
-    /// Input that belongs to nothing, so far.
+    /// Counts of unsolicited input.
     pub(super) unasked: Arc<UnaskedCounts>,
 }
 
-/// Incoming side of a connection.
+/// Receiving side of a connection.
 enum Inbound {
-    /// No media: the request that waits reads.
+    /// No media: the waiting request reads.
     Direct(Box<DirectReader>),
-    /// A task reads, and sorts media out.
+    /// A task reads, and separates media from replies.
     Task(ReaderTask),
-    /// Given up.
+    /// The connection was given up.
     Ended,
 }
 
-/// Incoming side of a connection without media.
+/// Receiving side of a connection without media.
 struct DirectReader {
     stream: OwnedReadHalf,
     demultiplexer: StreamDemultiplexer,
-    /// Replies that nobody has waited for yet.
+    /// Replies that no request has consumed yet.
     replies: VecDeque<Reply>,
     unasked: UnaskedInput,
     buffer: Vec<u8>,
 }
 
 impl DirectReader {
-    /// Takes bytes of the connection; frames among them are nobody's.
+    /// Parses bytes of the connection; frames are counted and discarded.
     fn feed(&mut self, bytes: &[u8]) -> Result<(), NoReply> {
         let DirectReader { demultiplexer, replies, unasked, .. } = self;
         unasked.advance(Instant::now());
         demultiplexer.feed(bytes, |part| {
-            let taken = match part {
+            let accepted = match part {
                 StreamPart::Reply(reply) => {
                     replies.push_back(reply);
                     Ok(())
@@ -89,12 +89,12 @@ impl DirectReader {
                 StreamPart::Message(bytes) => unasked.note_message(bytes),
                 StreamPart::Strays(bytes) => unasked.note_strays(bytes),
             };
-            taken.map_err(|_| NoReply::Lost(unasked.reason()))
+            accepted.map_err(|_| NoReply::Lost(unasked.reason()))
         })
     }
 }
 
-/// The task that reads a connection; it ends when this is dropped.
+/// The task that reads a connection; dropping this ends the task.
 struct ReaderTask {
     replies: mpsc::Receiver<Reply>,
     ended: Arc<OnceLock<NoReply>>,
@@ -108,7 +108,7 @@ impl Drop for ReaderTask {
 }
 
 impl RtspConnection {
-    /// Connects to the server of a URL; for [`StreamTransport::Http`] through a tunnel.
+    /// Connects to the server of a URL; uses a tunnel for [`StreamTransport::Http`].
     pub(super) async fn open(
         url: &str,
         transport: StreamTransport,
@@ -126,14 +126,14 @@ impl RtspConnection {
         RtspConnection::tunnelled(client, url, stream, None, server).await
     }
 
-    /// Uses a connection that is open.
+    /// Uses an open connection.
     pub(super) fn over(client: Client, stream: TcpStream) -> Result<RtspConnection, Error> {
         let ends = ends(&client, &stream)?;
         let (reading, writing) = stream.into_split();
         Ok(RtspConnection::new(client, ends, reading, ControlWriter::plain(writing)))
     }
 
-    /// Uses a connection that is open as the first of a tunnel.
+    /// Uses an open connection as the first of a tunnel.
     pub(super) async fn tunnelled(
         client: Client,
         url: &str,
@@ -178,14 +178,14 @@ impl RtspConnection {
             remote,
             server,
             peer,
-            asks_options: false,
+            uses_options: false,
             unanswered: None,
             unasked,
         }
     }
 
-    /// Has a task read the connection from now on, which hands the RTP packets of a channel to the
-    /// sink. Returns the RTCP channel.
+    /// Starts a task that reads the connection from now on and passes the RTP packets of a channel
+    /// to the sink. Returns the RTCP channel.
     ///
     /// # Panics
     /// A task reads the connection already.
@@ -227,8 +227,8 @@ impl RtspConnection {
         channels
     }
 
-    /// Connects to the server of a URL and asks for the description of a presentation; goes where
-    /// the server says that it has moved to, a few times. No user or password goes anywhere.
+    /// Connects to the server of a URL and requests the description of a presentation; follows a
+    /// few redirections of DESCRIBE. User names and passwords are never sent.
     pub(super) async fn open_described(
         url: &str,
         transport: StreamTransport,
@@ -249,7 +249,7 @@ impl RtspConnection {
         Err(Error::Peer { peer, found })
     }
 
-    /// Asks for the description of a presentation.
+    /// Requests the description of a presentation.
     pub(super) async fn describe_session(&mut self) -> Result<DescribedSession, Error> {
         let reply = self.send("DESCRIBE", |client| client.describe()).await?;
         self.described(reply)
@@ -263,7 +263,7 @@ impl RtspConnection {
         })
     }
 
-    /// Makes the error for a description of nothing that can be received.
+    /// Makes the error for a description without a stream that can be received.
     pub(super) fn no_transport_stream(&self, offered: &[String]) -> Error {
         let (peer, offered) = (self.peer.clone(), names_of(&offered.join(", ")));
         Error::NoTransportStream { peer, offered }
@@ -279,7 +279,7 @@ impl RtspConnection {
         self.granted(what, reply)
     }
 
-    /// Sends a request and waits for its answer, whatever its status is.
+    /// Sends a request and waits for its answer of any status.
     async fn send(
         &mut self,
         what: &'static str,
@@ -301,7 +301,7 @@ impl RtspConnection {
         }
     }
 
-    /// Makes the error for an answer that does not come.
+    /// Makes the error for a missing answer.
     fn no_reply(&self, what: &str, no_reply: NoReply) -> Error {
         let found = match no_reply {
             NoReply::Malformed(found) => return self.fault(what, found),
@@ -321,7 +321,7 @@ impl RtspConnection {
         Error::Peer { peer: self.peer.clone(), found: format!("{what}: {found}") }
     }
 
-    /// Logs parts of an answer that were ignored.
+    /// Logs ignored parts of an answer.
     pub(super) fn note_ignored(&self, what: &str, ignored: &[String]) {
         for part in ignored {
             let part = one_line(part, WORDS_CHARS_MAX);
@@ -334,24 +334,24 @@ impl RtspConnection {
         Error::NoPacket { peer: self.peer.clone(), found: format!("PLAY was granted: {found}") }
     }
 
-    /// Sends a sign of life, and does not wait for the answer: a server may leave it out, refuse it
-    /// or answer with another number, and send media all the same. Unless the last one was granted,
-    /// the other of GET_PARAMETER and OPTIONS is sent: some servers know one of them alone.
+    /// Sends a keep-alive without waiting for the answer: a server may omit it, refuse it or answer
+    /// with another CSeq, and send media all the same. Unless the last keep-alive was granted, the
+    /// method changes between GET_PARAMETER and OPTIONS: some servers support only one of them.
     pub(super) fn keep_alive(&mut self) -> Result<(), Error> {
-        self.asks_options ^= self.unanswered.is_some();
-        let request = match self.asks_options {
+        self.uses_options ^= self.unanswered.is_some();
+        let request = match self.uses_options {
             false => self.client.get_parameter(),
             true => self.client.options(),
         };
         self.unanswered = Some(self.client.cseq());
-        // One who writes a report has the writer for a moment; the next sign of life is as good.
+        // A report in progress holds the lock briefly; the next keep-alive serves as well.
         let Ok(mut writer) = self.writer.try_lock() else { return Ok(()) };
         let sent = writer.try_send(&request);
         drop(writer);
         sent.map_err(|error| self.no_reply("keep-alive", NoReply::broke(&error)))
     }
 
-    /// Notes a reply that no request waits for.
+    /// Handles a reply that no request waits for.
     fn note_unawaited(&mut self, reply: &Reply) {
         if reply.status() == 200 {
             self.unanswered =
@@ -359,8 +359,8 @@ impl RtspConnection {
         }
     }
 
-    /// Waits until the server closes the connection; returns the reason. Drops unasked messages,
-    /// of which the readers bound the number.
+    /// Waits until the server closes the connection; returns the reason. Drops unsolicited
+    /// messages, whose number the readers bound.
     pub(super) async fn closed(&mut self) -> String {
         loop {
             match self.reply().await {
@@ -376,11 +376,11 @@ impl RtspConnection {
         written.map_err(|error| NoReply::broke(&error))?;
         loop {
             let reply = self.reply().await?;
-            // The final answer is still to come (RFC 2326 §7.1.1).
+            // An interim answer: the final one follows (RFC 2326 §7.1.1).
             if (100..200).contains(&reply.status()) {
                 continue;
             }
-            // Some servers omit CSeq; only one request can be meant.
+            // Some servers omit CSeq; the answer then belongs to the only pending request.
             if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) {
                 return Ok(reply);
             }
@@ -401,7 +401,7 @@ impl RtspConnection {
                 if bytes == 0 {
                     return Err(NoReply::Lost(CLOSED.to_owned()));
                 }
-                // Taken out: no bytes are copied.
+                // Moved out, which copies no bytes.
                 let buffer = std::mem::take(&mut direct.buffer);
                 let fed = direct.feed(&buffer[..bytes]);
                 direct.buffer = buffer;
@@ -419,7 +419,7 @@ impl RtspConnection {
     }
 }
 
-/// Addresses of this end and of the other.
+/// Local and remote address.
 fn ends(client: &Client, stream: &TcpStream) -> Result<(SocketAddr, SocketAddr), Error> {
     let name = |source| Error::Host {
         call: "getsockname",
@@ -462,7 +462,7 @@ async fn connected(
     };
     let connecting = timeout(Duration::from_secs(CONNECT_WAIT_S), connecting);
     let stream = connecting.await.unwrap_or_else(|_| Err(late())).map_err(failed)?;
-    // Requests are small, and each is waited for.
+    // Requests are small, and each one is awaited.
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }
@@ -475,7 +475,7 @@ pub(super) fn authority(host: &str, port: u16) -> String {
 fn refusal(reply: &Reply) -> String {
     let reason = one_line(reply.reason(), WORDS_CHARS_MAX);
     let body = one_line(&String::from_utf8_lossy(&reply.body), WORDS_CHARS_MAX);
-    // A body that repeats the reason stands alone.
+    // A body that begins with the reason replaces it.
     let text = match body.strip_prefix(reason.as_str()) {
         _ if body.is_empty() => format!("{} {reason}", reply.status()),
         Some(_) => format!("{} {body}", reply.status()),
@@ -493,8 +493,8 @@ fn refusal(reply: &Reply) -> String {
     }
 }
 
-/// Returns what to do about a status; nothing where the body of the answer says it: after a
-/// semicolon, or in any words where the server is full.
+/// Returns the advice for a status; empty where the body already contains advice: after a
+/// semicolon, or in any form where the server is full.
 fn cure(status: u16, body: &str) -> &'static str {
     match status {
         404 if body.contains(';') => "",
@@ -512,11 +512,11 @@ fn cure(status: u16, body: &str) -> &'static str {
 }
 
 const CONNECT_WAIT_S: u64 = 5;
-/// A cold disk may be read before DESCRIBE is answered.
+/// DESCRIBE may have to wait for a read from a cold disk.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 4096;
-/// Servers on the way to a presentation, as many as browsers of old went to.
+/// Limit of redirections, that of early browsers.
 const REDIRECTIONS_MAX: u32 = 5;
-/// Replies that wait; one request at a time is in flight.
+/// Queued replies; one request at a time is in flight.
 const REPLIES_MAX: usize = 16;
 const WORDS_CHARS_MAX: usize = 300;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A small RTSP server for the tests of the client, with scripted faults.
 //!
-//! It reads requests by hand and shares nothing with `wire`'s server side, so that a mistake there
+//! It parses requests by hand and shares no code with `wire`'s server side, so that a mistake there
 //! does not hide one here. Packet n has sequence number first + n and timestamp n × interval. It
-//! sends over UDP, or interleaved, also through a tunnel: a first request GET begins one, and the
-//! next connection must bring its POST.
+//! sends over UDP, or interleaved, also through a tunnel: a first request GET opens one, and the
+//! next connection must carry its POST.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -29,9 +29,9 @@ pub(super) struct Script {
     pub(super) packets: u16,
     pub(super) interval: Duration,
     pub(super) first_sequence: u16,
-    /// Packets that are counted as sent and are not sent.
+    /// Packets that are counted as sent but not sent.
     pub(super) lose: Vec<u16>,
-    /// Count of packets at the start, as of a relay that has sent to others.
+    /// Initial packet count, as of a relay that has sent to other receivers.
     pub(super) counted_before: u32,
     /// Packets that are sent twice.
     pub(super) repeat: Vec<u16>,
@@ -39,20 +39,20 @@ pub(super) struct Script {
     pub(super) delay: Vec<u16>,
     /// Datagrams sent before the first packet, from the right port.
     pub(super) noise: Vec<Vec<u8>>,
-    /// Sequence number in RTP-Info, where it is a wrong one.
+    /// A wrong sequence number for RTP-Info.
     pub(super) announced: Option<u16>,
-    /// Answers to PLAY carry Range and RTP-Info.
+    /// Answers to PLAY contain Range and RTP-Info.
     pub(super) sends_rtp_info: bool,
     pub(super) sends_bye: bool,
     /// Answers to PLAY have a range without an end.
     pub(super) is_endless: bool,
-    /// Close the connection before this packet.
+    /// Closes the connection before this packet.
     pub(super) close_at: Option<u16>,
-    /// Answer this method with this status line, headers and body.
+    /// Answers this method with this status line, headers and body.
     pub(super) refuse: Option<(&'static str, &'static str)>,
-    /// Leave requests of this method without an answer.
+    /// Leaves requests of this method unanswered.
     pub(super) ignore: Option<&'static str>,
-    /// An interim answer comes before each.
+    /// Sends an interim answer before each final one.
     pub(super) continues: bool,
     pub(super) session_timeout_s: u64,
     /// SETUP of UDP is answered with 461.
@@ -61,15 +61,15 @@ pub(super) struct Script {
     pub(super) channels: Option<(u8, u8)>,
     /// The answer to SETUP of interleaved channels names none.
     pub(super) names_no_channels: bool,
-    /// The SSRC changes with each so many packets; it is never the one of SETUP.
+    /// Number of packets after which the SSRC changes; it never equals the one of SETUP.
     pub(super) ssrc_packets: Option<u16>,
-    /// Bytes that are written on the connection, as they are, before packets of these numbers.
+    /// Raw bytes written on the connection before packets of these numbers.
     pub(super) between: Vec<(u16, Vec<u8>)>,
     /// Nothing is sent over UDP.
     pub(super) blocks_udp: bool,
     /// The answer to SETUP of multicast names the sender.
     pub(super) names_source: bool,
-    /// Length in the description; without, the stream is live.
+    /// Length in the description; the stream is live if none.
     pub(super) duration_s: Option<u32>,
 }
 
@@ -106,7 +106,7 @@ impl Default for Script {
 }
 
 /// Prints a skip, and returns true, where the kernel dropped datagrams at sockets of the client:
-/// this process did not get the processor for long enough to read them.
+/// this process was not scheduled for long enough to read them.
 pub(super) fn skips_for_drops(dropped: u64) -> bool {
     if dropped > 0 {
         let thread = std::thread::current();
@@ -116,7 +116,8 @@ pub(super) fn skips_for_drops(dropped: u64) -> bool {
     dropped > 0
 }
 
-/// Address at which nobody listens, while its socket is held: a free port may become another's.
+/// Address without a listener. The returned socket keeps the port, which another process could
+/// otherwise bind.
 pub(super) fn nobody() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -124,10 +125,10 @@ pub(super) fn nobody() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// The verdict, what the server saw, and the file.
+/// The verdict, the server's record, and the file.
 pub(super) type Played = (Verdict, ServerRecord, Vec<u8>);
 
-/// Requests and RTCP that the server has seen.
+/// Requests and RTCP received by the server.
 #[derive(Debug, Default)]
 pub(super) struct ServerRecord {
     /// Methods, in order.
@@ -141,7 +142,7 @@ pub(super) struct ServerRecord {
     pub(super) tunnels: Vec<String>,
 }
 
-/// A server for one client, or for several that all get the same.
+/// A server for one client, or for several that all receive the same stream.
 pub(super) struct ScriptedServer {
     pub(super) url: String,
     record: Arc<Mutex<ServerRecord>>,
@@ -166,12 +167,12 @@ impl ScriptedServer {
         ScriptedServer::for_connections(script, 1).await
     }
 
-    /// Starts a server for so many connections, which may come at once.
+    /// Starts a server for this number of connections, which may be concurrent.
     pub(super) async fn for_connections(script: Script, connections: usize) -> ScriptedServer {
         ScriptedServer::at(Ipv4Addr::LOCALHOST.into(), script, connections).await
     }
 
-    /// Starts a server at an address for so many connections; a tunnel counts as one.
+    /// Starts a server at an address for this number of connections; a tunnel counts as one.
     pub(super) async fn at(host: IpAddr, script: Script, connections: usize) -> ScriptedServer {
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -204,7 +205,7 @@ impl ScriptedServer {
         ScriptedServer { url: format!("rtsp://{address}/clip.ts"), record, task }
     }
 
-    /// Locks the record of what the server has received so far.
+    /// Locks the record of requests and RTCP received so far.
     pub(super) fn seen(&self) -> std::sync::MutexGuard<'_, ServerRecord> {
         self.record.lock().unwrap()
     }
@@ -214,8 +215,8 @@ impl ScriptedServer {
         self.record.clone()
     }
 
-    /// Has it played with these options, into a file. `None`, with the reason printed, where the
-    /// kernel dropped datagrams.
+    /// Plays from this server with these options, into a file. `None`, with the reason printed,
+    /// where the kernel dropped datagrams.
     pub(super) async fn played(
         self,
         options: impl FnOnce(&mut Play),
@@ -231,7 +232,7 @@ impl ScriptedServer {
         (!is_skipped).then_some((verdict, self.end().await, std::fs::read(path).unwrap()))
     }
 
-    /// Waits until the client has left; returns what the server has seen.
+    /// Waits until the client has left; returns the server's record.
     pub(super) async fn end(self) -> ServerRecord {
         self.task.await.unwrap();
         std::mem::take(&mut *self.record.lock().unwrap())
@@ -260,7 +261,7 @@ struct Conversation {
     out: Vec<u8>,
     next: u16,
     has_played: bool,
-    /// When the next packet is due; not while paused.
+    /// Time at which the next packet is due; none while paused.
     due: Option<Instant>,
     has_sent_bye: bool,
     is_closed: bool,
@@ -326,7 +327,7 @@ impl Conversation {
         }
     }
 
-    /// Takes whole requests and frames.
+    /// Consumes complete requests and frames.
     fn take(&mut self, bytes: &mut Vec<u8>) {
         loop {
             if let [b'$', channel, high, low, ..] = bytes[..] {
@@ -444,7 +445,7 @@ impl Conversation {
         for socket in [&self.rtp, &self.rtcp] {
             socket2::SockRef::from(socket).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
         }
-        // An even port that nobody else has at this moment.
+        // An even port that no other socket uses at this moment.
         let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         self.ports = (port & !1, port | 1);
         self.peer.set_ip(GROUP.into());
@@ -528,7 +529,7 @@ impl Conversation {
         }
     }
 
-    /// Sends BYE once, if at all.
+    /// Sends BYE once, if the script has one.
     fn bye(&mut self) {
         if !self.script.sends_bye || std::mem::replace(&mut self.has_sent_bye, true) {
             return;
@@ -568,7 +569,7 @@ pub(super) fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
     [&interleaved_header(channel, data.len() as u16)[..], data].concat()
 }
 
-/// Moves whole groups of four characters, decoded; padding may stand in the middle.
+/// Decodes and removes complete groups of four characters; padding may occur in the middle.
 fn decode_groups(encoded: &mut Vec<u8>, bytes: &mut Vec<u8>) {
     let whole = encoded.len() / 4 * 4;
     for group in encoded.drain(..whole).collect::<Vec<_>>().chunks(4) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A track's clock by its sender reports: the wall-clock time of an RTP timestamp.
+//! A track's clock by its sender reports: maps RTP timestamps to wall-clock time.
 //!
-//! Timestamps of two tracks are comparable by these alone (RFC 3550 §6.4.1): each track begins at a
-//! random number, and sound and picture of a moment may leave the sender at different times.
+//! Timestamps of two tracks are comparable only through sender reports (RFC 3550 §6.4.1): each
+//! track begins at a random number, and audio and video of the same moment may leave the sender at
+//! different times.
 //!
 //! Sources: RFC 3550 §5.1, §6.4.1 (a sender without a clock may write zero).
 //! Does not correct drift: the wall clocks of two tracks are one sender's.
@@ -19,7 +20,7 @@ pub struct SenderClock {
 }
 
 impl SenderClock {
-    /// True where the report can be believed, behind an earlier one of the track.
+    /// True where the report is plausible after an earlier one of the track.
     pub(super) fn follows(&self, before: Option<&SenderClock>) -> bool {
         let Some(before) = before else { return self.ntp != 0 };
         let stamps = self.origin.timestamp.wrapping_sub(before.origin.timestamp).cast_signed();
@@ -27,7 +28,7 @@ impl SenderClock {
         self.ntp != 0 && (self.since_s(before.ntp) - passed_s).abs() <= APART_S_MAX
     }
 
-    /// Seconds from an NTP timestamp to this report, which may be of the next era.
+    /// Seconds from an NTP timestamp to this report, which may be in the next era.
     fn since_s(&self, ntp: u64) -> f64 {
         self.ntp.wrapping_sub(ntp).cast_signed() as f64 / NTP_UNITS_S
     }
@@ -39,6 +40,7 @@ impl SenderClock {
     }
 }
 
-/// Clocks of one sender are not further apart than its tracks are under way.
+/// Largest plausible offset between two tracks of one sender: longer than any transmission delay
+/// between them.
 pub(super) const APART_S_MAX: f64 = 10.0;
 const NTP_UNITS_S: f64 = 4_294_967_296.0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pair of UDP sockets that a stream is received on.
+//! The pair of UDP sockets on which a stream is received.
 //!
-//! RTP uses an even port and RTCP the next (RFC 3550 §11). A free pair is found by binding: an even
-//! port of the kernel's choice, then its neighbour; a taken neighbour means another try. The RTP
-//! socket gets a receive buffer for some seconds of media, beyond the system's limit where that is
-//! allowed (SO_RCVBUFFORCE, CAP_NET_ADMIN), so that a busy machine is late and loses no packets.
+//! RTP uses an even port and RTCP the next (RFC 3550 §11). A free pair is found by binding an even
+//! port of the kernel's choice, then its neighbour; if the neighbour is in use, another pair is
+//! tried. The RTP socket gets a receive buffer for some seconds of media, beyond the system's limit
+//! where that is allowed (SO_RCVBUFFORCE, CAP_NET_ADMIN), so that a busy machine delays packets and
+//! loses none.
 //!
 //! Sources: RFC 3550 §11; socket(7) SO_RCVBUF, SO_RCVBUFFORCE.
 //! Does not hold ports open in a firewall.
@@ -27,7 +28,7 @@ pub(super) struct SocketPair {
 }
 
 impl SocketPair {
-    /// Binds a pair on the address of `local`, whose port does not matter.
+    /// Binds a pair on the address of `local`, whose port is ignored.
     pub(super) fn bind(local: SocketAddr) -> Result<SocketPair, Error> {
         let mut last = io::ErrorKind::AddrInUse.into();
         for _ in 0..PAIRS_TRIED_MAX {
@@ -50,7 +51,7 @@ fn pair(local: SocketAddr) -> io::Result<SocketPair> {
     let at = |port: u16| SocketAddr::new(local.ip(), port);
     let picked = bound(with_scope(local, at(0)))?;
     let even = picked.local_addr()?.port() & !1;
-    // An odd port is released: its pair may still be free.
+    // An odd port is released: the even port below it may still be free.
     let picked = (picked.local_addr()?.port() == even).then_some(picked);
     let rtp = match picked {
         Some(socket) => socket,
@@ -75,7 +76,7 @@ fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Asks for the receive buffer of a stream; returns what the kernel granted.
+/// Requests the receive buffer of a stream; returns the size that the kernel granted.
 pub(super) fn enlarge(socket: &UdpSocket) -> io::Result<usize> {
     use rustix::net::sockopt;
     if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {

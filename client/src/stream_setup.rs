@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SETUP of a play by each transport: from the request to the source of packets and reports.
+//! Sends SETUP of a play by each transport, and returns the sources of packets and reports.
 //!
 //! Sources: RFC 2326 §10.4, §10.12, §12.39.
 //! Does not send PLAY.
@@ -19,7 +19,7 @@ use super::socket_pair::{SocketPair, udp_offer};
 use super::transport::StreamTransport;
 use crate::error::Error;
 
-/// A stream that is set up.
+/// A stream after SETUP.
 pub(super) struct StreamSetup {
     pub(super) reply: SetupReply,
     /// Host that sends the media.
@@ -32,7 +32,7 @@ pub(super) struct StreamSetup {
     pub(super) buffer_bytes: usize,
 }
 
-/// Sends SETUP of each stream, by its URL, by one transport.
+/// Sends SETUP of each stream by its URL, over one transport.
 pub(super) async fn set_up_streams(
     control: &mut RtspConnection,
     transport: StreamTransport,
@@ -76,9 +76,9 @@ async fn interleaved(
 ) -> Result<Vec<StreamSetup>, Error> {
     let mut granted = Vec::with_capacity(urls.len());
     let (mut sinks, mut queues) = (Vec::new(), Vec::new());
-    let mut taken = Vec::new();
+    let mut used = Vec::new();
     for (number, url) in urls.iter().enumerate() {
-        let (reply, channels) = set_up_channels_of(control, url, number, &mut taken).await?;
+        let (reply, channels) = set_up_channels_of(control, url, number, &mut used).await?;
         let (sink, queue) = FrameQueue::new(control.server);
         sinks.push((channels, sink));
         queues.push(queue);
@@ -105,11 +105,12 @@ async fn of_group(control: &mut RtspConnection, url: &str) -> Result<StreamSetup
     let Some((address, group)) = group else {
         return Err(control.fault("SETUP", "no multicast group was granted (RFC 2326 §12.39)"));
     };
-    let said = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
-    let sockets = multicast::join(address, &group, said, control.local)?;
-    let host = said.unwrap_or(control.remote);
-    // RFC 3550 §6: to the group; RFC 5760 §7.2: to the sender of a source-specific group.
-    let to = said.is_none().then_some(sockets.rtcp_address);
+    let source = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
+    let sockets = multicast::join(address, &group, source, control.local)?;
+    let host = source.unwrap_or(control.remote);
+    // RFC 3550 §6: reports go to the group; RFC 5760 §7.2: to the sender of a source-specific
+    // group.
+    let to = source.is_none().then_some(sockets.rtcp_address);
     Ok(StreamSetup {
         reply,
         host,
@@ -120,8 +121,8 @@ async fn of_group(control: &mut RtspConnection, url: &str) -> Result<StreamSetup
     })
 }
 
-/// Sends SETUP for RTP of the one stream on this connection; the server may choose other channels
-/// than those offered.
+/// Sends SETUP for RTP of the only stream on this connection; the server may choose other channels
+/// than the offered ones.
 pub(super) async fn set_up_channels(
     control: &mut RtspConnection,
 ) -> Result<(SetupReply, ChannelPair), Error> {
@@ -131,14 +132,14 @@ pub(super) async fn set_up_channels(
     Ok(set_up)
 }
 
-/// Sends SETUP of the stream of this number on this connection. Where the answer names no channels,
-/// or those of a stream before (`taken`), the requested ones are used: no server can mean the same
-/// for two.
+/// Sends SETUP of the stream with this number on this connection. Where the answer names no
+/// channels, or those of an earlier stream (`used`), the requested ones are used: a server cannot
+/// mean the same channels for two streams.
 pub(super) async fn set_up_channels_of(
     control: &mut RtspConnection,
     url: &str,
     number: usize,
-    taken: &mut Vec<ChannelPair>,
+    used: &mut Vec<ChannelPair>,
 ) -> Result<(SetupReply, ChannelPair), Error> {
     let first = (2 * number) as u8;
     let requested = ChannelPair { rtp: first, rtcp: first + 1 };
@@ -149,14 +150,14 @@ pub(super) async fn set_up_channels_of(
     }
     let both = |pair: &ChannelPair| [pair.rtp, pair.rtcp];
     let is_free = |channels: &ChannelPair| {
-        !taken.iter().flat_map(both).any(|before| both(channels).contains(&before))
+        !used.iter().flat_map(both).any(|before| both(channels).contains(&before))
     };
     let channels = reply.channels.filter(is_free).unwrap_or(requested);
-    taken.push(channels);
+    used.push(channels);
     Ok((reply, channels))
 }
 
-/// Sends SETUP of a stream, by its URL.
+/// Sends SETUP of a stream by its URL.
 pub(super) async fn ask(
     control: &mut RtspConnection,
     url: &str,
@@ -167,8 +168,8 @@ pub(super) async fn ask(
     set_up.map_err(|malformed| control.fault("SETUP", malformed))
 }
 
-/// Host that sends the media: the one that the server names, else its own.
+/// Host that sends the media: the one in the answer, otherwise the server.
 pub(super) fn sender_of(reply: &SetupReply, control: &RtspConnection) -> IpAddr {
-    let said = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
-    said.unwrap_or(control.remote)
+    let source = reply.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
+    source.unwrap_or(control.remote)
 }

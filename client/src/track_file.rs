@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file that the tracks of a play are written to: fragmented MP4 or a transport stream.
+//! The output file of played tracks: fragmented MP4 or a transport stream.
 //!
-//! A thread takes units from the queue of the receiving threads, and writes. A failure ends the
-//! play; its reason is known when the file is finished.
+//! A thread removes units from the queue of the receiving threads, and writes them. A failure ends
+//! the play; its reason is known when the file is finished.
 //!
 //! Does not wait until the bytes are on the disk (fsync).
 
@@ -34,7 +34,7 @@ pub(super) struct TrackFile {
 #[derive(Debug)]
 pub(super) struct WrittenTracks {
     pub(super) bytes: u64,
-    /// Units that the disk was too slow for, or that the file does not hold.
+    /// Units left out because the disk was too slow, or because the file format cannot hold them.
     pub(super) left_out_units: u64,
     pub(super) faults: Vec<String>,
 }
@@ -54,12 +54,12 @@ impl TrackFile {
         let (done, result) = oneshot::channel();
         let is_broken = Arc::new(AtomicBool::new(false));
         let writing = Writing { path: path.to_owned(), file, muxer, bytes: 0, end: end.clone() };
-        let told = is_broken.clone();
+        let broken = is_broken.clone();
         std::thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || {
                 let written = writing.run(&queue, &inbox);
-                told.store(written.is_err(), Ordering::Relaxed);
+                broken.store(written.is_err(), Ordering::Relaxed);
                 // The handle is gone where the play was given up.
                 let _ = done.send(written);
             })
@@ -67,7 +67,8 @@ impl TrackFile {
         Ok(TrackFile { origins, rates, is_broken, result })
     }
 
-    /// Names the RTP timestamps at which the tracks start, as far as the server has named them.
+    /// Passes on the RTP timestamps at which the tracks start, as far as the server has announced
+    /// them.
     pub(super) fn begin_at(&self, timestamps: Vec<Option<u32>>) {
         let origin = |(timestamp, &clock_rate_hz): (Option<u32>, &u32)| {
             Some(TrackOrigin { timestamp: timestamp?, clock_rate_hz })
@@ -104,7 +105,7 @@ impl Writing {
         queue: &TrackQueue,
         origins: &Receiver<Vec<Option<TrackOrigin>>>,
     ) -> Result<WrittenTracks, Error> {
-        // Packets are held until PLAY is answered, and the answer comes before them.
+        // Packets are held until PLAY is answered, so the answer arrives before them.
         if let Ok(origins) = origins.recv() {
             self.muxer.begin_at(&origins, Duration::ZERO);
         }

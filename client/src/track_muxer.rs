@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the units of several tracks to the bytes of one file.
+//! Multiplexes the units of several tracks into the bytes of one file.
 //!
-//! The tracks' clocks are brought to one origin here: that of the range that is played (RTP-Info),
-//! or, where a server does not name it for each track, the time of the sender reports. Without them
-//! a track begins at the arrival of its first unit. Reports are waited for, [`REPORTS_WAIT`] at
-//! most; where they come later, tracks are moved once, each at its next unit where decoding begins,
-//! and never back: all that are behind the others go on later. A file's tables name the codec of
-//! every track, so units wait until all codecs are known, for [`CODECS_WAIT`] at most; a track that
-//! is not known by then is left out. Where a sender sets its clock, its units go on from where
-//! their track was ([`super::unit_clock`]).
+//! The tracks' clocks are mapped to one origin: that of the played range (RTP-Info), or, where a
+//! server does not name it for each track, the time of the sender reports. Without reports a track
+//! begins at the arrival of its first unit. The muxer waits for reports for [`REPORTS_WAIT`] at
+//! most. Where they arrive later, tracks are moved once, each at its next unit where decoding
+//! begins, and never back: all tracks that lag behind the others are moved forward. A file's tables
+//! name the codec of every track, so units wait until all codecs are known, for [`CODECS_WAIT`] at
+//! most; a track whose codec is still unknown then is left out. Where a sender sets its clock, the
+//! timeline of its track continues without a jump ([`super::unit_clock`]).
 //!
 //! Sources: RFC 2326 §12.33 (RTP-Info); RFC 3550 §6.4.1 (sender reports); those of `media::mux`.
 //! Does not write files.
@@ -24,7 +24,7 @@ use super::sender_clock::{APART_S_MAX, SenderClock};
 use super::track_queue::{TrackEvent, unit_bytes};
 use super::unit_clock::UnitClock;
 
-/// Start of a track: an RTP timestamp, and the rate that it counts in.
+/// Start of a track: an RTP timestamp and its clock rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackOrigin {
     /// RTP timestamp of time zero.
@@ -33,17 +33,17 @@ pub struct TrackOrigin {
     pub clock_rate_hz: u32,
 }
 
-/// Makes one file of the units of several tracks.
+/// Multiplexes the units of several tracks into one file.
 #[derive(Debug)]
 pub struct TrackMuxer {
     kind: WriterKind,
     tracks: Vec<MuxedTrack>,
     writer: Option<MediaWriter>,
-    /// Units that wait for the codecs, with their arrivals from the first one on.
+    /// Units that wait for the codecs, with their arrivals relative to the first unit's.
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
-    /// Time of the file at which it begins.
+    /// Time at which the file begins.
     begins: Duration,
     /// Time of the latest unit, from the origin.
     reached: Duration,
@@ -56,11 +56,11 @@ pub struct TrackMuxer {
 pub struct MuxCounts {
     /// Units that were left out.
     pub left_out_units: u64,
-    /// Those of them whose times did not follow the others of their track.
+    /// Units among them whose times did not follow the others of their track.
     pub off_clock_units: u64,
-    /// Times that the sender's clock was set: all units were written, from where the track was.
+    /// Jumps of a sender's clock: all units were written, and the track's timeline continued.
     pub clock_jumps: u64,
-    /// Reasons of them, each once, and of tracks that were left out.
+    /// Reasons for leaving out units, each once, and for leaving out tracks.
     pub faults: Vec<String>,
 }
 
@@ -70,18 +70,18 @@ struct MuxedTrack {
     /// ISO 639-2.
     language: Option<[u8; 3]>,
     origin: Option<TrackOrigin>,
-    /// Its last sender report that can be believed.
+    /// Its last plausible sender report.
     report: Option<SenderClock>,
-    /// It keeps step with the others, as far as the sender tells.
+    /// It is synchronised with the other tracks, as far as sender reports allow.
     is_in_step: bool,
     /// Its timeline, from the first unit on.
     clock: Option<UnitClock>,
-    /// Its number in the file.
+    /// Its track number in the file.
     number: Option<usize>,
 }
 
 impl TrackMuxer {
-    /// A muxer of so many tracks.
+    /// A muxer of this number of tracks.
     pub fn new(kind: WriterKind, tracks: usize) -> TrackMuxer {
         TrackMuxer {
             kind,
@@ -96,8 +96,8 @@ impl TrackMuxer {
         }
     }
 
-    /// Sets the origin of each track, before the first unit, and where in its file that lies: not
-    /// at zero behind an earlier session.
+    /// Sets the origin of each track, before the first unit, and the time `at` of the origin in the
+    /// file, which is not zero after an earlier session.
     pub fn begin_at(&mut self, origins: &[Option<TrackOrigin>], at: Duration) {
         self.begins = at;
         for (track, origin) in self.tracks.iter_mut().zip(origins) {
@@ -105,8 +105,8 @@ impl TrackMuxer {
         }
     }
 
-    /// Names the languages of the tracks, as far as they are those of files (ISO 639-2), before the
-    /// first unit.
+    /// Sets the languages of the tracks before the first unit; ignores codes that are not of ISO
+    /// 639-2.
     pub fn name_languages<'a>(&mut self, languages: impl Iterator<Item = Option<&'a str>>) {
         for (track, language) in self.tracks.iter_mut().zip(languages) {
             let code = language.and_then(|language| language.as_bytes().try_into().ok());
@@ -114,10 +114,10 @@ impl TrackMuxer {
         }
     }
 
-    /// Takes an event of a track; appends what is ready to `out`.
+    /// Handles an event of a track; appends finished bytes to `out`.
     pub fn take(&mut self, track: usize, event: TrackEvent, out: &mut Vec<u8>) {
         match event {
-            // Parameters that change later are in the units as well.
+            // Later changes of parameters are contained in the units as well.
             TrackEvent::Codec(codec) => drop(self.tracks[track].codec.get_or_insert(codec)),
             TrackEvent::Report(report) => {
                 if report.follows(self.tracks[track].report.as_ref()) {
@@ -145,7 +145,7 @@ impl TrackMuxer {
         self.begin_if_known(out);
     }
 
-    /// Begins the file where codecs have been waited for long enough; to be called now and then.
+    /// Begins the file once the wait for codecs has expired; must be called periodically.
     pub fn check_time(&mut self, out: &mut Vec<u8>) {
         self.begin_if_known(out);
     }
@@ -155,12 +155,12 @@ impl TrackMuxer {
         &self.counts
     }
 
-    /// Time of the latest unit that was taken, from the origin.
+    /// Time of the latest accepted unit, from the origin.
     pub fn reached(&self) -> Duration {
         self.reached
     }
 
-    /// Appends all that waits; the file ends there, and takes no more units.
+    /// Appends all waiting units and ends the file, which accepts no more.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if self.writer.is_none() && !self.waiting.is_empty() {
             self.begin(out);
@@ -208,7 +208,7 @@ impl TrackMuxer {
                 self.counts.faults.push(fault);
                 continue;
             };
-            // Each alone, so that one that the file does not hold costs no other.
+            // Each codec is tested alone, so that an unsupported one excludes no other.
             if let Err(refusal) = MediaWriter::new(self.kind, std::slice::from_ref(codec)) {
                 self.counts.faults.push(format!("track {index}: left out: {refusal}"));
                 continue;
@@ -231,12 +231,12 @@ impl TrackMuxer {
         }
     }
 
-    /// True where the server has named the start of each track.
+    /// True where the server has announced the start of each track.
     fn have_origins(&self) -> bool {
         self.tracks.iter().all(|track| track.origin.is_some())
     }
 
-    /// Number of the track that the others keep step with: the first of pictures.
+    /// Number of the track with which the others are synchronised: the first video track.
     fn reference(&self) -> usize {
         let is_video = |track: &MuxedTrack| {
             track.codec.as_ref().is_some_and(|codec| codec.media() == TrackMedia::Video)
@@ -244,7 +244,7 @@ impl TrackMuxer {
         self.tracks.iter().position(is_video).unwrap_or(0)
     }
 
-    /// Begins the clocks of the tracks of which units wait.
+    /// Starts the clocks of the tracks that have waiting units.
     fn begin_clocks(&mut self) {
         let reference = self.reference();
         let mut earliest = 0.0_f64;
@@ -261,31 +261,32 @@ impl TrackMuxer {
         }
     }
 
-    /// Begins the clock of a track with a unit; returns its time in seconds.
+    /// Starts the clock of a track with a unit; returns its time in seconds.
     fn begin_clock(&mut self, track: usize, unit_time: i64, arrival: Duration) -> f64 {
         let Some(codec) = &self.tracks[track].codec else { return 0.0 };
         let rate = codec.clock_rate_hz();
         let mut start_s = arrival.as_secs_f64();
         let origin = self.tracks[track].origin.filter(|_| self.have_origins());
-        let told_s = match origin {
+        let reported_s = match origin {
             Some(origin) => {
                 Some((unit_time - origin.shift(unit_time, rate)) as f64 / f64::from(rate))
             }
-            None => self.told_s(track, unit_time, rate),
+            None => self.reported_s(track, unit_time, rate),
         };
-        let is_told = |told: &f64| origin.is_some() || (told - start_s).abs() <= APART_S_MAX;
-        let told_s = told_s.filter(is_told);
-        start_s = told_s.unwrap_or(start_s);
+        let is_plausible =
+            |reported: &f64| origin.is_some() || (reported - start_s).abs() <= APART_S_MAX;
+        let reported_s = reported_s.filter(is_plausible);
+        start_s = reported_s.unwrap_or(start_s);
         let start = (start_s * f64::from(rate)).round() as i64;
         let about = &mut self.tracks[track];
-        about.is_in_step = told_s.is_some();
+        about.is_in_step = reported_s.is_some();
         about.clock = Some(UnitClock::new(rate, unit_time, start));
         start_s
     }
 
-    /// Time of a unit in the file, by the reports of its track and of the one that it keeps step
-    /// with, in seconds; none where a report lacks.
-    fn told_s(&self, track: usize, unit_time: i64, rate: u32) -> Option<f64> {
+    /// Time of a unit in the file, in seconds, by the sender reports of its track and of the
+    /// reference track; none where a report is missing.
+    fn reported_s(&self, track: usize, unit_time: i64, rate: u32) -> Option<f64> {
         let to = &self.tracks[self.reference()];
         let (clock, at) = to.clock.as_ref().zip(to.report)?;
         let report_time = at.origin.shift(clock.last_time(), clock.rate_hz());
@@ -293,14 +294,14 @@ impl TrackMuxer {
         Some(clock.seconds(report_time) + report.unit_s(unit_time, rate, at.ntp))
     }
 
-    /// Moves tracks that do not keep step with the others, as their sender tells; none goes back.
+    /// Moves tracks that are not yet synchronised, by their sender's reports; never moves one back.
     fn keep_step(&mut self) {
         for track in 0..self.tracks.len() {
             let about = &self.tracks[track];
             let Some(clock) = about.clock.as_ref().filter(|_| !about.is_in_step) else { continue };
             let time = clock.last_time();
-            let Some(told_s) = self.told_s(track, time, clock.rate_hz()) else { continue };
-            let by_s = told_s - clock.seconds(time);
+            let Some(reported_s) = self.reported_s(track, time, clock.rate_hz()) else { continue };
+            let by_s = reported_s - clock.seconds(time);
             if by_s.abs() > APART_S_MAX {
                 continue;
             }
@@ -339,7 +340,7 @@ impl TrackMuxer {
         refusals.iter().for_each(|refusal| self.note(refusal));
         if let Some(by_s) = step.jump_s {
             self.counts.clock_jumps += 1;
-            // Reports of before tell nothing of the new clock.
+            // Earlier reports do not apply to the new clock.
             self.tracks[track].report = None;
             let is_reference = track == self.reference();
             for (other, about) in self.tracks.iter_mut().enumerate() {
@@ -370,7 +371,7 @@ impl TrackMuxer {
         ));
     }
 
-    /// Keeps a fault, once.
+    /// Records a fault once.
     fn add_fault(&mut self, fault: String) {
         let faults = &mut self.counts.faults;
         if faults.contains(&fault) {
@@ -384,12 +385,12 @@ impl TrackMuxer {
     }
 
     fn note(&mut self, refusal: &MuxRefusal) {
-        // Nobody could show these: the file is no less whole without them.
+        // A decoder could not show these units: the file is complete without them.
         let is_missed = !matches!(refusal, MuxRefusal::Leading { .. });
         self.counts.left_out_units += u64::from(is_missed);
         self.counts.off_clock_units += u64::from(matches!(refusal, MuxRefusal::TimeJump { .. }));
         self.add_fault(match refusal {
-            // A stream that was joined on its way; nobody has to do anything.
+            // The stream was joined midway; no action is needed.
             MuxRefusal::NoStart { track } => {
                 format!("track {track}: pictures before its first key frame are left out")
             }
@@ -402,8 +403,8 @@ impl TrackMuxer {
 }
 
 impl TrackOrigin {
-    /// The time of the origin on the timeline of a unit, which is less than half a turn of the
-    /// timestamps away. Both in units of a clock of `rate`.
+    /// The time of the origin on the timeline of a unit that is less than half the timestamps'
+    /// range away. Both are in units of a clock of `rate`.
     pub(super) fn shift(self, unit_time: i64, rate: u32) -> i64 {
         let scaled = |stamps: i64| {
             (i128::from(stamps) * i128::from(rate) / i128::from(self.clock_rate_hz.max(1))) as i64
@@ -414,11 +415,11 @@ impl TrackOrigin {
     }
 }
 
-/// Parameter sets come with key frames, and these some seconds apart.
+/// Parameter sets are sent with key frames, which are some seconds apart.
 const CODECS_WAIT: Duration = Duration::from_secs(10);
-/// Most senders report when they begin; the others some seconds later.
+/// Most senders report at the start; the others some seconds later.
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
-/// Half a picture: nobody sees or hears less, and reports are not more exact.
+/// Half a picture: a smaller offset is imperceptible, and within the precision of reports.
 const STEP_S_MIN: f64 = 0.02;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 const FAULTS_MAX: usize = 16;
@@ -441,14 +442,14 @@ mod tests {
         let origin = TrackOrigin { timestamp: u32::MAX - 99, clock_rate_hz: 90_000 };
         let at = i64::from(u32::MAX) - 99;
         assert_eq!(origin.shift(at + 500, 90_000), at);
-        // The first unit came after the wrap, and its depayloader began there.
+        // The first unit arrived after the wrap, and its depayloader began there.
         assert_eq!(origin.shift(400, 90_000), at - (1 << 32));
         assert_eq!(origin.shift(200, 45_000), (at - (1 << 32)) / 2);
     }
 
     const VIDEO: u32 = 90_000;
     const SOUND: u32 = 48_000;
-    /// Of the clocks of pictures and of sound; the second passes its end soon.
+    /// Start timestamps of the video and audio clocks; the second soon wraps.
     const STARTS: [u32; 2] = [111_111, u32::MAX - 1000];
 
     fn unit(time: i64) -> AccessUnit {
@@ -471,7 +472,8 @@ mod tests {
         muxer
     }
 
-    /// A report of a track, `at_s` behind its start, whose clock the sender read `late_s` later.
+    /// A report of a track for the time `at_s` after its start; the sender read the wall clock
+    /// `late_s` too late.
     fn report(track: usize, at_s: f64, late_s: f64) -> TrackEvent {
         let clock_rate_hz = [VIDEO, SOUND][track];
         let stamps = (at_s * f64::from(clock_rate_hz)) as u32;
@@ -482,7 +484,7 @@ mod tests {
         TrackEvent::Report(SenderClock { ntp: ntp.cast_unsigned(), origin })
     }
 
-    /// Time in the file of a unit `at_s` behind the start of its track's clock.
+    /// Time in the file of a unit `at_s` after the start of its track's clock.
     fn place(muxer: &TrackMuxer, track: usize, at_s: f64) -> f64 {
         let rate = f64::from([VIDEO, SOUND][track]);
         let time = i64::from(STARTS[track]) + (at_s * rate) as i64;
@@ -493,7 +495,7 @@ mod tests {
         [0, 1].map(|track| place(muxer, track, at_s))
     }
 
-    /// Takes a unit of each track.
+    /// Passes a unit of each track to the muxer.
     fn take_units(muxer: &mut TrackMuxer, at_s: f64) {
         for (track, rate) in [VIDEO, SOUND].into_iter().enumerate() {
             let time = i64::from(STARTS[track]) + (at_s * f64::from(rate)) as i64;
@@ -518,7 +520,7 @@ mod tests {
             muxer.take(0, report(0, 0.5, 0.0), &mut Vec::new());
             assert!(muxer.writer.is_some());
             assert_apart(places(&muxer, 0.0), late_s);
-            // A sender without a clock, and one that was set: neither is believed.
+            // Reports with a zero NTP time or after a clock change are ignored.
             let zero = SenderClock { ntp: 0, origin: muxer.tracks[1].report.unwrap().origin };
             muxer.take(1, TrackEvent::Report(zero), &mut Vec::new());
             muxer.take(1, report(1, 1.5, 3600.0), &mut Vec::new());
@@ -543,7 +545,7 @@ mod tests {
             let is_moved = late_s.abs() == 0.4;
             assert_apart(after, if is_moved { late_s } else { by_arrival });
             assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
-            // It is done once.
+            // Tracks are moved only once.
             muxer.take(1, report(1, 2.0, late_s + 0.3), &mut Vec::new());
             take_units(&mut muxer, 2.0);
             assert_apart(places(&muxer, 2.0), after[1] - after[0]);

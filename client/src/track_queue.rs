@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queue of access units from the receiving threads to whoever writes them.
+//! The queue of access units from the receiving threads to the writer.
 //!
 //! A receiving thread must never wait for a disk: a unit that does not fit is dropped and counted.
-//! Formats and sender reports are charged as units are; of those that do not fit, the latest goes
-//! ahead of the next unit that does. Memory of all that waits is bounded ([`QUEUED_BYTES_MAX`]).
+//! The queue's byte count includes formats and sender reports; if those do not fit, the latest of
+//! each precedes the next unit that does. The total memory of waiting events is bounded
+//! ([`QUEUED_BYTES_MAX`]).
 //!
 //! Does not order units of different tracks: each has its own time.
 
@@ -23,22 +24,22 @@ pub enum TrackEvent {
     Codec(Codec),
     /// The next access unit.
     Unit(AccessUnit),
-    /// A sender report has come.
+    /// A received sender report.
     Report(SenderClock),
-    /// So many units came before the parameters of their codec: nobody could decode them.
+    /// Number of units that arrived before the parameters of their codec and cannot be decoded.
     Undecodable(u64),
 }
 
-/// Sending end, one a track.
+/// Sending end of one track.
 #[derive(Debug)]
 pub(crate) struct TrackSink {
     track: usize,
     events: Sender<(usize, TrackEvent)>,
     shared: Arc<Shared>,
-    /// The latest format and report, until a unit follows that fits with them.
+    /// The latest format and report, until they fit together with a unit.
     codec: Option<Codec>,
     report: Option<SenderClock>,
-    /// The unit before was dropped.
+    /// The previous unit was dropped.
     is_after_drop: bool,
 }
 
@@ -49,7 +50,7 @@ pub struct TrackQueue {
     pub(crate) control: QueueControl,
 }
 
-/// Control and counts of a queue, also for one that neither sends nor receives.
+/// Control and counts of a queue, for a holder that neither sends nor receives.
 #[derive(Debug, Clone)]
 pub(crate) struct QueueControl(Arc<Shared>);
 
@@ -61,7 +62,7 @@ struct Shared {
 }
 
 impl TrackQueue {
-    /// A queue of so many tracks, and the sending end of each.
+    /// A queue for this number of tracks, and the sending end of each.
     pub(crate) fn new(tracks: usize) -> (Vec<TrackSink>, TrackQueue) {
         let (sender, events) = channel();
         let shared = Arc::new(Shared::default());
@@ -77,7 +78,7 @@ impl TrackQueue {
         (sinks, TrackQueue { events, control: QueueControl(shared) })
     }
 
-    /// Waits for the next event, with the number of its track; none where none came in time.
+    /// Waits for the next event, with the number of its track; none if the wait times out.
     ///
     /// # Errors
     /// All tracks have ended, or the queue was closed.
@@ -108,23 +109,23 @@ impl QueueControl {
         self.0.dropped_units.load(Ordering::Relaxed)
     }
 
-    /// Counts units that were taken, and could not be handed on.
+    /// Counts units that were removed from the queue, and could not be passed on.
     pub(crate) fn add_dropped(&self, units: u64) {
         self.0.dropped_units.fetch_add(units, Ordering::Relaxed);
     }
 
-    /// True once nobody waits any longer for what is in the queue.
+    /// True once the content of the queue is to be discarded.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Has the receiving end drop and count all that is in the queue.
+    /// Makes the receiving end drop and count the content of the queue.
     pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
     }
 }
 
-/// No more events come: all tracks of a queue have ended, or it was closed.
+/// No more events arrive: all tracks of a queue have ended, or it was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended;
 
@@ -134,12 +135,12 @@ impl TrackSink {
         self.codec = Some(codec);
     }
 
-    /// Passes on what a sender report tells of the track's clock, ahead of the next unit.
+    /// Passes on the track's clock from a sender report, ahead of the next unit.
     pub(crate) fn report(&mut self, clock: SenderClock) {
         self.report = Some(clock);
     }
 
-    /// Tells of units that are left out, once before the first unit or at the end.
+    /// Reports units that are left out, once before the first unit or at the end.
     pub(crate) fn leave_out(&mut self, units: u64) {
         let event = TrackEvent::Undecodable(units);
         self.shared.queued_bytes.fetch_add(charge(&event), Ordering::Relaxed);
@@ -149,12 +150,12 @@ impl TrackSink {
     fn send(&self, event: TrackEvent) {
         let bytes = charge(&event);
         if self.events.send((self.track, event)).is_err() {
-            // Nobody listens any more.
+            // The receiver is gone.
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Passes a unit on, if it fits, behind the format and the report that came before it.
+    /// Passes a unit on if it fits, after the pending format and report.
     pub(crate) fn push(&mut self, mut unit: AccessUnit) {
         let bytes = unit_bytes(&unit)
             + self.codec.as_ref().map_or(0, codec_bytes)
@@ -174,7 +175,7 @@ impl TrackSink {
     }
 }
 
-/// Memory of an event that waits: that of its bytes and of what is kept beside them.
+/// Memory of a waiting event: its bytes and the overhead beside them.
 fn charge(event: &TrackEvent) -> usize {
     match event {
         TrackEvent::Unit(unit) => unit_bytes(unit),
@@ -183,7 +184,7 @@ fn charge(event: &TrackEvent) -> usize {
     }
 }
 
-/// Memory of a unit that waits.
+/// Memory of a waiting unit.
 pub(super) fn unit_bytes(unit: &AccessUnit) -> usize {
     unit.bytes.len() + EVENT_BYTES
 }
@@ -192,7 +193,8 @@ fn codec_bytes(codec: &Codec) -> usize {
     codec.parameter_bytes() + CODEC_BYTES
 }
 
-/// An event in the queue and a block of the allocator: units of a byte must not fill the memory.
+/// An event in the queue and a block of the allocator: units of one byte must not exhaust the
+/// memory.
 const EVENT_BYTES: usize = 128;
 /// An event, and the blocks of as many parameter sets as a codec has at most.
 const CODEC_BYTES: usize = 8 << 10;
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(queue.next(Duration::ZERO).unwrap_err(), Ended);
     }
 
-    /// A codec with one sequence set of so many bytes, and of this number.
+    /// A codec with one sequence parameter set of this size and number.
     fn codec(bytes: usize, number: u8) -> Codec {
         Codec::H264(H264Config {
             length_bytes: 4,

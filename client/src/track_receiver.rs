@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A track of a play: from packets in order to access units, with times of decoding for the
-//! lateness.
+//! Receives a track of a play: assembles access units from packets in order, and computes decoding
+//! times for the lateness.
 //!
 //! Sources: RFC 3550 §5.1; the payload formats of `media::depayload`.
-//! Does not put packets in order (the reorder window before it does).
+//! Does not reorder packets (the reorder window does).
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +19,15 @@ use super::sender_clock::SenderClock;
 use super::track_muxer::TrackOrigin;
 use super::track_queue::TrackSink;
 
-/// The depayloader of a track, and who gets its units.
+/// The depayloader of a track, and the consumer of its units.
 #[derive(Debug)]
 pub(super) struct TrackReceiver {
     depayloader: Depayloader,
-    /// Of pictures, which may be sent in another order than they are presented in.
+    /// Reorders decoding times of video, which may be sent in another order than it is presented.
     order: Option<DecodeOrder>,
     sink: Option<TrackSink>,
     announced: Option<Codec>,
-    /// Units that came before, of which nobody was told.
+    /// Units received before the codec's parameters and not yet reported.
     undecodable: u64,
 }
 
@@ -51,20 +51,20 @@ impl TrackReceiver {
         self.depayloader.codec()
     }
 
-    /// Times a packet that arrived for the first time.
+    /// Computes the lateness of a packet that arrived for the first time.
     pub(super) fn time(&mut self, timestamp: u32, arrival: Instant, lateness: &mut Lateness) {
         self.push_time(timestamp, arrival, |timestamp, arrival| {
             lateness.arrived(timestamp, arrival);
         });
     }
 
-    /// Times what is still held: the stream pauses, or has ended.
+    /// Computes the lateness of the held packets: the stream pauses, or has ended.
     pub(super) fn flush_times(&mut self, lateness: &mut Lateness) {
         self.flush_held(|timestamp, arrival| lateness.arrived(timestamp, arrival));
     }
 
-    /// Takes a packet that arrived for the first time; calls `ready` with a time of decoding and
-    /// the arrival for each packet whose time is known now.
+    /// Adds a packet that arrived for the first time; calls `ready` with a decoding time and the
+    /// arrival for each packet whose decoding time is now known.
     pub(super) fn push_time(
         &mut self,
         timestamp: u32,
@@ -77,14 +77,14 @@ impl TrackReceiver {
         }
     }
 
-    /// Calls `ready` for what is still held.
+    /// Calls `ready` for the packets still held.
     pub(super) fn flush_held(&mut self, ready: impl FnMut(u32, Instant)) {
         if let Some(order) = &mut self.order {
             order.flush(ready);
         }
     }
 
-    /// Takes a sender report.
+    /// Passes a sender report on.
     pub(super) fn report(&mut self, sender: &SenderInfo) {
         let Some(sink) = &mut self.sink else { return };
         let clock_rate_hz = self.depayloader.clock_rate_hz();
@@ -92,9 +92,9 @@ impl TrackReceiver {
         sink.report(SenderClock { ntp: sender.ntp, origin });
     }
 
-    /// Takes the next packet in order, with its header.
+    /// Depacketizes the next packet in order, with its header.
     pub(super) fn take(&mut self, datagram: &[u8]) {
-        // It has been parsed before.
+        // The header has been parsed successfully before.
         let Ok((header, payload)) = Header::parse(datagram) else { return };
         let packet = TrackPacket {
             sequence: header.sequence,
@@ -106,17 +106,18 @@ impl TrackReceiver {
         self.pass_on(units);
     }
 
-    /// The stream has ended, or is `is_cut` off while the sender goes on.
+    /// The stream has ended; with `is_cut` the sender continues, and the last unit may be
+    /// incomplete.
     pub(super) fn finish(&mut self, is_cut: bool) {
         let units: Vec<_> = match is_cut {
             true => self.depayloader.cut_off().collect(),
             false => self.depayloader.finish().collect(),
         };
         self.pass_on(units);
-        self.tell_undecodable();
+        self.report_undecodable();
     }
 
-    fn tell_undecodable(&mut self) {
+    fn report_undecodable(&mut self) {
         let units = std::mem::take(&mut self.undecodable);
         if let Some(sink) = self.sink.as_mut().filter(|_| units > 0) {
             sink.leave_out(units);
@@ -135,14 +136,14 @@ impl TrackReceiver {
             self.undecodable += units.len() as u64;
             return;
         }
-        self.tell_undecodable();
+        self.report_undecodable();
         if let Some(sink) = &mut self.sink {
             units.into_iter().for_each(|unit| sink.push(unit));
         }
     }
 }
 
-/// The reorder window of a track: a lost packet holds the others up for as long as a player would.
+/// The reorder window of a track: a lost packet delays the others for as long as in a player.
 pub(super) const TRACK_REORDER: Limits =
     Limits { packets: 4096, bytes: 16 << 20, wait: Duration::from_millis(200) };
 
@@ -151,13 +152,13 @@ mod tests {
     use super::*;
     use crate::track_queue::{TrackEvent, TrackQueue};
 
-    /// That of x264 for pictures of 16 x 16.
+    /// A sequence parameter set by x264 for pictures of 16 x 16.
     const SEQUENCE: [u8; 21] = [
         0x67, 0x42, 0xc0, 0x0a, 0xda, 0x7b, 0x01, 0x10, 0, 0, 3, 0, 0x10, 0, 0, 3, 3, 0x20, 0xf1,
         0x22, 0x6a,
     ];
 
-    /// Events of a camera whose parameters are in its stream alone, which was joined on its way.
+    /// Events of a camera whose parameters are only in its stream, which was joined midway.
     fn events(nals: &[&[u8]]) -> Vec<TrackEvent> {
         let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
                     m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tracks of a camera, received as one transport stream in RTP packets of its own.
+//! Receives the tracks of a camera as one transport stream, in RTP packets made here.
 //!
-//! The recorder has one way for media, from RTP packets of a transport stream to files with plans
-//! that are served while they grow. A camera's tracks come in by that way: a thread a track
-//! receives and puts access units together, one more makes a transport stream of them and hands
-//! packets with seven TS packets each to a [`FrameQueue`], as the reader of an RTSP connection
-//! would. What the network lost is skipped in their sequence numbers, so that the recorder counts
-//! it. Costs two copies a byte more than a transport stream does, and holds what the writer holds:
-//! a group of pictures, two seconds at most.
+//! The recorder has one path for media: from RTP packets of a transport stream to files with packet
+//! plans that are served while they grow. A camera's tracks use that path: a thread for each track
+//! receives and assembles access units; one more multiplexes them into a transport stream and
+//! passes packets of seven TS packets each to a [`FrameQueue`], like the reader of an RTSP
+//! connection. Packets lost by the network leave gaps in the sequence numbers, so that the recorder
+//! counts them. Costs two copies a byte more than a transport stream does, and memory for the
+//! writer's buffer: a group of pictures, two seconds at most.
 //!
 //! Sources: RFC 2250 §2; RFC 2326 §12.33 (RTP-Info); those of `media::mux`.
-//! Does not decode, or change pictures and sound.
+//! Does not decode, or change video and audio.
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
@@ -40,12 +40,12 @@ use super::track_queue::{Ended, QueueControl, TrackEvent, TrackQueue};
 use super::track_receiver::TrackReceiver;
 use crate::error::Error;
 
-/// A track that is set up: where its packets and reports come from.
+/// A track after SETUP: the source of its packets and reports.
 pub(super) struct TrackInput {
     pub(super) stream: ChosenStream,
     pub(super) input: PacketInput,
     pub(super) rtcp: RtcpLink,
-    /// Host that sends it; any where the description alone tells of it.
+    /// Host that sends it; none, for any host, where the track is known only from a description.
     pub(super) host: Option<std::net::IpAddr>,
     pub(super) ssrc: Option<u32>,
 }
@@ -54,15 +54,15 @@ pub(super) struct TrackInput {
 pub(super) struct TrackStream {
     tracks: Vec<TrackTasks>,
     rates: Vec<u32>,
-    /// Until the stream is finished.
+    /// None once the stream is finished.
     origins: Option<Sender<(Vec<Option<TrackOrigin>>, Duration)>>,
     is_done: Arc<AtomicBool>,
     queue: QueueControl,
     /// Name of the source.
     name: Arc<str>,
-    /// Counts that were told of.
-    told: Mutex<TrackCounts>,
-    /// SSRC of the packets that are handed on.
+    /// Counts at the last call of [`TrackStream::new_counts`].
+    reported: Mutex<TrackCounts>,
+    /// SSRC of the outgoing packets.
     pub(super) ssrc: u32,
     /// Sequence number of the first of them.
     pub(super) first_sequence: u16,
@@ -95,13 +95,13 @@ pub(super) struct HeardTrack {
     pub(super) last: Option<Instant>,
     /// Packets of the sender that is followed.
     pub(super) packets: u64,
-    /// Datagrams of others.
+    /// Datagrams of other senders.
     pub(super) foreign: u64,
 }
 
 struct TrackTasks {
     receiving: ReceiveThread,
-    /// Exchanges RTCP.
+    /// Task that exchanges RTCP.
     reports: JoinHandle<()>,
 }
 
@@ -113,8 +113,8 @@ impl Drop for TrackTasks {
 
 impl TrackStream {
     /// Starts to receive; packets are held until [`begin`](Self::begin). Returns the queue of the
-    /// packets of the transport stream, which come from `from`. `name` is that of the source, for
-    /// the log.
+    /// packets of the transport stream, whose source address is `from`. `name` is that of the
+    /// source, for the log.
     pub(super) fn start(
         name: &str,
         inputs: Vec<TrackInput>,
@@ -188,7 +188,7 @@ impl TrackStream {
                 origins: Some(origins),
                 is_done,
                 queue: control,
-                told: Mutex::default(),
+                reported: Mutex::default(),
                 ssrc,
                 first_sequence,
             },
@@ -196,13 +196,13 @@ impl TrackStream {
         ))
     }
 
-    /// PLAY is being asked for: packets are held.
+    /// Holds packets: PLAY is about to be sent.
     pub(super) fn hold(&self) {
         self.tracks.iter().for_each(|track| track.receiving.command(Command::Hold));
     }
 
-    /// PLAY was answered. Time `at` of the transport stream is the start of the tracks, as far as
-    /// the server has named it.
+    /// Starts the stream after the answer to PLAY. Time `at` of the transport stream is the start
+    /// of the tracks, as far as the server has announced it.
     pub(super) fn begin(&self, starts: &[StreamStart], at: Duration) {
         let origin = |(start, &clock_rate_hz): (&StreamStart, &u32)| {
             Some(TrackOrigin { timestamp: start.timestamp?, clock_rate_hz })
@@ -244,16 +244,16 @@ impl TrackStream {
             counts.sender_reports += stats.rtcp.sender_reports;
             counts.dropped_by_kernel += stats.kernel_drops.unwrap_or(0);
         }
-        let told = std::mem::replace(&mut *lock(&self.told), counts);
+        let reported = std::mem::replace(&mut *lock(&self.reported), counts);
         TrackCounts {
-            sender_reports: counts.sender_reports - told.sender_reports,
-            dropped_units: counts.dropped_units - told.dropped_units,
-            dropped_by_kernel: counts.dropped_by_kernel - told.dropped_by_kernel,
+            sender_reports: counts.sender_reports - reported.sender_reports,
+            dropped_units: counts.dropped_units - reported.dropped_units,
+            dropped_by_kernel: counts.dropped_by_kernel - reported.dropped_by_kernel,
         }
     }
 
-    /// Waits until the sender has said BYE on all tracks, and no packet of another SSRC of it has
-    /// followed.
+    /// Waits until the sender has sent BYE on all tracks, and no packet with another SSRC of the
+    /// sender has followed.
     pub(super) async fn bye(&self) {
         let have_left = || self.tracks.iter().all(|track| track.receiving.stats().has_sent_bye());
         while !have_left() {
@@ -264,9 +264,9 @@ impl TrackStream {
         }
     }
 
-    /// Ends the threads, and waits until the last packet is in the queue of packets; units that are
-    /// not by then are dropped. Returns the counts since the last call of
-    /// [`new_counts`](Self::new_counts). A stream that `is_cut` goes on without this receiver.
+    /// Stops the threads, and waits until the last packet is in the queue of packets; units that
+    /// are too late for that are dropped. Returns the counts since the last call of
+    /// [`new_counts`](Self::new_counts). With `is_cut` the stream continues without this receiver.
     pub(super) async fn finish(mut self, is_cut: bool) -> TrackCounts {
         for track in &self.tracks {
             track.receiving.command(Command::Stop { is_cut });
@@ -288,8 +288,8 @@ impl TrackStream {
 }
 
 impl TrackStream {
-    /// Logs what was not recorded: units of which a packet is lost or wrong, and what came from
-    /// elsewhere, an attack or a sender that was missed.
+    /// Logs the media that was not recorded: units with a lost or wrong packet, and packets of
+    /// other senders, which indicate an attack or an unrecognised sender.
     fn report_refused(&self) {
         let (mut datagrams, mut from) = (0, None);
         for (index, track) in self.tracks.iter().enumerate() {
@@ -313,23 +313,23 @@ impl TrackStream {
     }
 }
 
-/// Makes packets of a transport stream from the units of all tracks.
+/// Packetizes the units of all tracks as a transport stream.
 struct Packetizer {
     /// Name of the source.
     name: Arc<str>,
     muxer: TrackMuxer,
     stats: Vec<Arc<Mutex<StreamStats>>>,
     sink: QueueSink,
-    /// Of the next packet.
+    /// Header of the next packet.
     header: Header,
     lost_packets: u64,
     faults: usize,
-    /// Units taken since all packets of those before were handed on.
+    /// Units consumed since the packets of all earlier ones were passed on.
     unsent_units: u64,
     drops: DropLog,
 }
 
-/// Dropped units that were logged, and the time of that.
+/// Dropped units that were logged, and the time of that log line.
 #[derive(Default)]
 struct DropLog {
     units: u64,
@@ -338,7 +338,7 @@ struct DropLog {
 
 impl Packetizer {
     fn run(mut self, queue: &TrackQueue, origins: &Receiver<(Vec<Option<TrackOrigin>>, Duration)>) {
-        // The answer to PLAY comes before the packets, which are held until then.
+        // Packets are held until PLAY is answered, so the answer arrives before them.
         if let Ok((origins, at)) = origins.recv() {
             self.muxer.begin_at(&origins, at);
         }
@@ -365,8 +365,8 @@ impl Packetizer {
         self.drops.note(&self.name, queue.control.dropped_units(), Duration::ZERO);
     }
 
-    /// Skips as many sequence numbers as packets of the tracks are missing or malformed, and one
-    /// for each unit that was left out for its time or, with all its packets, as broken: the
+    /// Skips one sequence number for each missing or malformed packet of the tracks, and one for
+    /// each unit that was left out because of its time or, with all its packets, as broken: the
     /// recorder counts them.
     fn skip_lost(&mut self) {
         let lost = |stats: &Arc<Mutex<StreamStats>>| {
@@ -380,7 +380,7 @@ impl Packetizer {
         self.header.sequence = self.header.sequence.wrapping_add(more as u16);
     }
 
-    /// Hands packets on; waits for room while somebody waits for them.
+    /// Passes packets on; waits for room until the queue of units is closed.
     fn send(&mut self, out: &mut Vec<u8>, queue: &TrackQueue) {
         if out.is_empty() {
             return;
@@ -397,7 +397,7 @@ impl Packetizer {
             self.header.sequence = self.header.sequence.wrapping_add(1);
         }
         out.clear();
-        // The recorder is behind: the queue of units takes what comes, up to its bound.
+        // The recorder is behind: the queue of units absorbs the input, up to its bound.
         while !self.sink.flush() {
             if queue.control.is_closed() {
                 return;
@@ -407,7 +407,7 @@ impl Packetizer {
         self.unsent_units = 0;
     }
 
-    /// Logs what could not be written.
+    /// Logs units that could not be written.
     fn report(&mut self) {
         let faults = &self.muxer.counts().faults;
         for fault in &faults[self.faults..] {
@@ -418,7 +418,7 @@ impl Packetizer {
 }
 
 impl DropLog {
-    /// Logs the units that were dropped so far, if there are more than before.
+    /// Logs the units dropped so far, if there are more than before.
     fn note(&mut self, name: &str, units: u64, at_most_every: Duration) {
         if units == self.units || self.at.is_some_and(|at| at.elapsed() < at_most_every) {
             return;
@@ -434,13 +434,13 @@ impl DropLog {
 
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time within which a sender that has changed its SSRC goes on.
+/// Time limit for a sender that has changed its SSRC to continue.
 const BYE_SETTLE: Duration = Duration::from_millis(500);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 const FULL_WAIT: Duration = Duration::from_millis(2);
-/// Time for the packets that the threads still take, and for the last group of pictures.
+/// Time for the threads' last packets, and for the last group of pictures.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
-/// A jump by more would be that of a new source (RFC 3550 A.1, MAX_DROPOUT).
+/// A larger jump would look like a new source (RFC 3550 A.1, MAX_DROPOUT).
 const SKIPPED_MAX: u64 = 1000;
 
 #[cfg(test)]
@@ -453,7 +453,7 @@ mod tests {
 
     use super::*;
 
-    /// A camera whose pictures are packets of their own: its sink, its RTCP port, and the track.
+    /// A camera with one packet for each picture: its sink, its RTCP port, and the track.
     fn camera() -> (QueueSink, SocketAddr, TrackInput) {
         let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
             a=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets=Z0IACpZTBYmI,aMljiA==\r\n";
@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Waits for something that comes; a minute is not a limit but a last resort.
+    /// Waits for a condition; a minute only guards against a hang.
     async fn until(comes: impl Fn() -> bool) {
         let until = Instant::now() + Duration::from_secs(60);
         while !comes() {
@@ -494,7 +494,7 @@ mod tests {
         stream.heard().map(|heard| heard.packets).sum()
     }
 
-    /// Pictures that begin in the packets of a queue.
+    /// Number of pictures that begin in the packets of a queue.
     fn begun(frames: &FrameQueue) -> u64 {
         let batches = std::iter::from_fn(|| frames.next());
         let begins = |ts: &[u8]| ts[1..3] == [0x41, 0x00];
@@ -503,7 +503,7 @@ mod tests {
         batches.map(|batch| batch.packets().map(of_packet).sum::<usize>() as u64).sum()
     }
 
-    /// The stream of an input, which has begun.
+    /// Starts the stream of an input.
     fn started(input: TrackInput) -> (TrackStream, FrameQueue) {
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
         let (stream, frames) = TrackStream::start("camera", vec![input], from, false).unwrap();
@@ -517,7 +517,7 @@ mod tests {
         let (stream, frames) = started(input);
         send(&mut sink, 7, 0..PICTURES, 60_000);
         until(|| heard(&stream) == u64::from(PICTURES)).await;
-        // Nobody reads the queue of packets: it is full, and so is that of units.
+        // The queue of packets is not read: it is full, and so is that of units.
         let during = stream.new_counts().dropped_units;
         let at_the_end = stream.finish(false).await.dropped_units;
         assert!(during > 0 && at_the_end > 0, "{during} and {at_the_end}");
@@ -536,7 +536,7 @@ mod tests {
         let stats = || stream.tracks[0].receiving.stats();
         send(&mut sink, 7, 0..10, 100);
         until(|| heard(&stream) == 10).await;
-        // Before the packets of the next, and once more behind them.
+        // BYE arrives before the packets of the next SSRC, and once more after them.
         say_bye(7);
         until(|| stats().has_sent_bye()).await;
         send(&mut sink, 8, 10..20, 100);
@@ -546,7 +546,7 @@ mod tests {
         say_bye(8);
         until(|| stats().rtcp.sender_reports > reports).await;
         timeout(Duration::from_secs(60), stream.bye()).await.expect("it has left");
-        // The sender begins again with another.
+        // The sender starts again with another SSRC.
         send(&mut sink, 9, 20..30, 100);
         until(|| heard(&stream) == 30).await;
         assert!(!stats().has_sent_bye());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ways in which a server sends a stream to this client, by name.
+//! Transports by which a server sends a stream to this client, by name.
 //!
 //! Sources: RFC 2326 §10.12 (interleaved), §12.39 (Transport).
 //! Does not open connections.
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-/// Way in which RTP reaches this client.
+/// Transport of RTP to this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamTransport {
@@ -24,7 +24,7 @@ pub enum StreamTransport {
 }
 
 impl StreamTransport {
-    /// All of them.
+    /// All transports.
     pub const ALL: [StreamTransport; 4] = [
         StreamTransport::Udp,
         StreamTransport::Tcp,
@@ -69,7 +69,7 @@ pub enum TransportChoice {
     /// UDP; TCP where the server refuses UDP (461) or no packet arrives.
     #[default]
     Auto,
-    /// This one alone.
+    /// Only this one.
     Only(StreamTransport),
 }
 

@@ -94,8 +94,8 @@ async fn faults_of_a_stream_are_named_over_tcp_as_over_udp() {
     assert!(file == asset((0..200).filter(|n| ![10, 11, 12, 90].contains(n))));
 }
 
-/// Plays so many packets, two milliseconds each, with a pause of 0.4 s after 1.2 s; the session's
-/// time-out is 3 s.
+/// Plays this number of packets, two milliseconds each, with a pause of 0.4 s after 1.2 s; the
+/// session's time-out is 3 s.
 async fn with_a_pause(transport: StreamTransport, packets: u16) -> Option<Played> {
     let script = Script { session_timeout_s: 3, packets, ..Script::default() };
     let pause = (Duration::from_millis(1200), Duration::from_millis(400));
@@ -109,7 +109,7 @@ async fn requests_are_answered_while_media_flows() {
         assert!(verdict.is_whole(), "{verdict}");
         assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (1500, 1, 0));
         assert!(file == asset(0..1500));
-        // One a second, a third of the time-out.
+        // One keep-alive a second, a third of the time-out.
         let requests = record.methods.len();
         record.methods.retain(|method| method != "GET_PARAMETER");
         assert!(record.methods.len() < requests, "nothing kept the session");
@@ -117,7 +117,7 @@ async fn requests_are_answered_while_media_flows() {
     }
 }
 
-/// Judges a clock: `make test-time`.
+/// Measures real time: `make test-time`.
 mod timed {
     use super::*;
 
@@ -143,7 +143,7 @@ async fn channels_that_the_answer_does_not_name_are_those_of_the_request() {
     assert_whole_both_ways(Script { names_no_channels: true, ..Script::default() }).await;
 }
 
-/// Plays over TCP; asserts that all media comes, and that reports reach the server.
+/// Plays over TCP; asserts that all media arrives, and that reports reach the server.
 async fn assert_whole_both_ways(script: Script) {
     let Some((verdict, record, file)) = trial(StreamTransport::Tcp, script, |_| {}).await else {
         return;
@@ -165,8 +165,8 @@ async fn an_ssrc_that_changes_is_the_same_stream() {
     }
 }
 
-/// The session goes on as long as media comes; signs of life change between the two requests until
-/// one is granted.
+/// The session continues as long as media arrives; keep-alives alternate between the two methods
+/// until one is granted.
 #[tokio::test]
 async fn keep_alives_that_are_refused_or_not_answered_end_no_play() {
     let gone = Some(("GET_PARAMETER", "RTSP/1.0 454 Session Not Found\r\n\r\n"));
@@ -203,7 +203,7 @@ async fn a_presentation_that_has_moved_is_played_where_it_is() {
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!(here.end().await.methods, ["DESCRIBE"]);
     assert_eq!(there.end().await.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
-    // One that has moved to itself.
+    // The location redirects to itself.
     let refuse = Some(("DESCRIBE", moved("/clip.ts")));
     let script = Script { refuse, ..Script::default() };
     let turning = ScriptedServer::for_connections(script, 5).await;
@@ -214,7 +214,7 @@ async fn a_presentation_that_has_moved_is_played_where_it_is() {
 
 #[tokio::test]
 async fn frames_on_another_channel_are_counted_and_named() {
-    // A track of metadata that was not set up.
+    // A track of metadata without SETUP.
     let metadata = [&[0x80][..], &[0; 100]].concat();
     let between = (0..200).map(|n| (n, frame(7, &metadata))).collect();
     let script = Script { between, ..Script::default() };
@@ -245,7 +245,7 @@ async fn bytes_between_frames_that_belong_to_nothing_are_skipped_and_counted() {
     }
 }
 
-/// Each kind is poured faster than any honest server sends it: the play ends, and says why.
+/// Each kind is sent faster than by any honest server: the play ends, and reports the reason.
 #[tokio::test]
 async fn a_server_that_pours_what_belongs_to_nothing_is_left() {
     let media = [&[0x80][..], &[0; 100]].concat();
@@ -287,7 +287,7 @@ async fn a_connection_that_closes_in_mid_stream_ends_the_play() {
     assert!(file == asset(0..100));
 }
 
-/// The client and the server stand still together: nothing came because nobody looked.
+/// The client and the server stall together: packets did not arrive because neither was scheduled.
 #[tokio::test]
 async fn a_stall_of_this_process_is_not_the_servers_silence() {
     let host = Ipv4Addr::LOCALHOST.into();
@@ -299,7 +299,7 @@ async fn a_stall_of_this_process_is_not_the_servers_silence() {
         |_| {},
         |_| {
             if !std::mem::replace(&mut has_stalled, true) {
-                // Longer than a silent server is waited for.
+                // Longer than the wait for a silent server.
                 std::thread::sleep(Duration::from_millis(5500));
             }
         },

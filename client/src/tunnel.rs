@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opens a tunnel of RTSP over HTTP, which passes firewalls and proxies that know HTTP alone.
+//! Opens a tunnel of RTSP over HTTP, which passes firewalls and proxies that support only HTTP.
 //!
-//! Two connections to the port of the URL share a cookie: the answer to a GET never ends and
+//! Two connections to the port of the URL share a cookie: the response to a GET never ends and
 //! carries replies and media; the body of a POST never ends and carries the requests in base64.
-//! Both name HTTP/1.0, so that no proxy asks for chunks. The length of the POST is the one that
-//! QuickTime writes; servers do not hold a client to it.
+//! Both requests use HTTP/1.0, so that no proxy expects chunks. The Content-Length of the POST is
+//! the one that QuickTime sends; servers do not enforce it.
 //!
 //! Sources: Apple, Tunnelling RTSP and RTP over HTTP (1998); RFC 1945 §8.1, §8.3.
-//! Does not use a proxy by itself, or open another POST.
+//! Does not connect through a proxy, or open another POST.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::random::random_u32;
 pub(crate) struct HttpTunnel {
     pub(crate) get: TcpStream,
     pub(crate) post: TcpStream,
-    /// Bytes behind the head of the answer.
+    /// Bytes received after the head of the response.
     pub(crate) rest: Vec<u8>,
 }
 
-/// Sends both requests on two fresh connections, GET first; reads the head of its answer.
+/// Sends both requests on two new connections, GET first; reads the head of the response to GET.
 ///
 /// # Errors
-/// The server refuses, or its answer is no HTTP.
+/// The server refuses, or its response is not HTTP.
 pub(crate) async fn open(
     client: &Client,
     path: &str,
@@ -72,7 +72,7 @@ pub(crate) async fn open(
     Ok(HttpTunnel { get, post, rest })
 }
 
-/// Refuses an answer that opens no tunnel.
+/// Refuses a response that does not open a tunnel.
 fn check(head: &[u8], peer: &str) -> Result<(), Error> {
     let text = String::from_utf8_lossy(head);
     let line = one_line(text.lines().next().unwrap_or_default(), LINE_CHARS_SHOWN);
@@ -116,7 +116,7 @@ pub(crate) fn path_of(url: &str) -> String {
     path.split('#').next().unwrap_or(path).to_owned()
 }
 
-/// A name that no other tunnel of the server has: 128 random bits.
+/// A unique name for a tunnel of the server: 128 random bits.
 fn cookie() -> String {
     (0..4).map(|_| format!("{:08x}", random_u32())).collect()
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bound on the input of an RTSP connection that belongs to nothing: frames of channels that SETUP
-//! has not named, frames without media, messages that nobody asked for, bytes between frames.
+//! Bounds the unsolicited input of an RTSP connection: frames of channels that SETUP has not named,
+//! frames without media, unsolicited messages, bytes between frames.
 //!
-//! Honest servers send some of it for hours: a camera sends a track of metadata that was not set
-//! up, or a report with each picture. So there is no bound on the sum but on the excess over media:
-//! what comes beyond one a packet of the stream and [`FREE_A_SECOND`] may add up to
-//! [`EXCESS_MAX`]. A server that exceeds it is left.
+//! Honest servers send some of it for hours: a camera sends a track of metadata without SETUP, or a
+//! report with each picture. So the bound is not on the sum but on the excess over media. One unit
+//! is free for each packet of the stream, and [`FREE_A_SECOND`] in addition; the remainder may add
+//! up to [`EXCESS_MAX`]. The client leaves a server that exceeds it.
 //!
-//! Costs a subtraction a packet, and a look at the clock's value a read.
+//! Costs a subtraction for each packet, and one clock comparison for each read.
 //!
 //! Sources: RFC 2326 §10.12.
-//! Does not drop anything by itself (`frame_reader` and `rtsp_connection` do).
+//! Does not drop input itself (`frame_reader` and `rtsp_connection` do).
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Counts of a connection, shared with those who tell of them.
+/// Counts of a connection, shared with the tasks that report them.
 #[derive(Debug, Default)]
 pub(crate) struct UnaskedCounts {
     /// Frames on channels that SETUP has not named, and the channel of the last.
     frames: AtomicU64,
     channel: AtomicU32,
-    /// Frames of the stream's channels without a packet of media: reports and empty ones.
+    /// Frames of the stream's channels without media: reports and empty ones.
     bare: AtomicU64,
-    /// Bytes of messages, answers among them.
+    /// Bytes of messages, including answers.
     message_bytes: AtomicU64,
     /// Bytes that belong to no frame and no message.
     stray_bytes: AtomicU64,
@@ -44,7 +44,7 @@ impl UnaskedCounts {
     }
 }
 
-/// Names all counts, for the error of a server that is left.
+/// Lists all counts, for the error about a server that is left.
 impl fmt::Display for UnaskedCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [frames, bare, messages, strays] =
@@ -58,7 +58,7 @@ impl fmt::Display for UnaskedCounts {
     }
 }
 
-/// Balance of a connection, at its reader.
+/// Balance of a connection, kept by its reader.
 #[derive(Debug)]
 pub(crate) struct UnaskedInput {
     pub(crate) counts: Arc<UnaskedCounts>,
@@ -66,7 +66,7 @@ pub(crate) struct UnaskedInput {
     since: Instant,
 }
 
-/// The server has sent too much that belongs to nothing.
+/// The server has sent too much unsolicited input.
 #[derive(Debug)]
 pub(crate) struct ExcessInput;
 
@@ -75,7 +75,7 @@ impl UnaskedInput {
         UnaskedInput { counts: Arc::default(), excess: 0, since: Instant::now() }
     }
 
-    /// Forgives what is free since the last call.
+    /// Subtracts the free units since the last call.
     pub(crate) fn advance(&mut self, now: Instant) {
         let ms = now.saturating_duration_since(self.since).as_millis();
         let free = u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(FREE_A_SECOND) / 1000;
@@ -85,31 +85,31 @@ impl UnaskedInput {
         }
     }
 
-    /// Notes a packet of the stream.
+    /// Counts a packet of the stream.
     pub(crate) fn note_packet(&mut self) {
         self.excess = self.excess.saturating_sub(1);
     }
 
-    /// Notes a frame on a channel that SETUP has not named.
+    /// Counts a frame on a channel that SETUP has not named.
     pub(crate) fn note_frame(&mut self, channel: u8, bytes: usize) -> Result<(), ExcessInput> {
         self.counts.channel.store(channel.into(), Ordering::Relaxed);
         self.counts.frames.fetch_add(1, Ordering::Relaxed);
         self.charge(1 + bytes as u64 / PACKET_BYTES)
     }
 
-    /// Notes a report, or a frame that is too short for media.
+    /// Counts a report, or a frame that is too short for media.
     pub(crate) fn note_bare(&mut self, bytes: usize) -> Result<(), ExcessInput> {
         self.counts.bare.fetch_add(1, Ordering::Relaxed);
         self.charge(1 + bytes as u64 / PACKET_BYTES)
     }
 
-    /// Notes bytes of a message, asked for or not: those that are asked for are few.
+    /// Counts bytes of a message, solicited or not: solicited ones are few.
     pub(crate) fn note_message(&mut self, bytes: usize) -> Result<(), ExcessInput> {
         let before = self.counts.message_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.charge((before + bytes as u64) / LINE_BYTES - before / LINE_BYTES)
     }
 
-    /// Notes bytes that belong to nothing.
+    /// Counts bytes that belong to no frame and no message.
     pub(crate) fn note_strays(&mut self, bytes: usize) -> Result<(), ExcessInput> {
         self.counts.stray_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.charge(1 + bytes as u64 / PACKET_BYTES)
@@ -126,11 +126,11 @@ impl UnaskedInput {
     }
 }
 
-/// Units that are free in a second: frames, or 1500 bytes of them, or lines of a message. It is the
-/// rate of a picture track of 24 Mb/s that was not set up; an attacker gets some milliseconds of
-/// this processor for it.
+/// Free units in a second: a unit is a frame, or 1500 bytes of one, or a line of a message. It is
+/// the rate of a video track of 24 Mb/s without SETUP; it costs some milliseconds of CPU time a
+/// second under attack.
 pub(crate) const FREE_A_SECOND: u64 = 2000;
-/// Five seconds of that, which a server may be behind with, and the largest description.
+/// Five seconds of that, which a server may lag behind, and the largest description.
 pub(crate) const EXCESS_MAX: u64 = 5 * FREE_A_SECOND;
 /// A frame costs as much as packets of this size would.
 const PACKET_BYTES: u64 = 1500;
@@ -143,8 +143,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends units one by one, `packets` of the stream beside each, at this rate; returns how many
-    /// passed.
+    /// Sends units one by one, each with `packets` of the stream, at this rate; returns the number
+    /// accepted.
     fn passed(units: u64, packets: u64, a_second: u64) -> u64 {
         let mut input = UnaskedInput::new();
         let begun = Instant::now();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times of a track's units on one timeline, also where the sender's clock jumps.
+//! Places the times of a track's units on one timeline, even where the sender's clock jumps.
 //!
-//! A unit's time follows those before it within what has passed since, times the fastest play, and
-//! [`STEP_MAX`]. A unit off that time is not believed at once: it waits. When [`AGREED_UNITS`] in a
-//! row have times that follow each other, the sender's clock was set, and they go on from where the
-//! track would be by their arrival. When a unit on time comes before, their times are wrong, and
-//! they are placed between their neighbours: where pictures are reordered, in the times that are
-//! missing there, for which [`AHEAD_UNITS`] more are waited for. Costs nothing while times follow
-//! each other; holds [`WAITING_MAX`] units at most.
+//! A unit's time follows the previous ones if it lies within the elapsed time, multiplied by the
+//! fastest play, plus [`STEP_MAX`]. A unit with another time is not accepted at once: it waits.
+//! When [`AGREED_UNITS`] in a row have times that follow each other, the sender's clock was set,
+//! and the timeline continues from the position that the track would have by their arrival. When a
+//! unit on time arrives earlier, the times of the waiting units are wrong, and the units are placed
+//! between their neighbours. Where pictures are reordered, they are placed at the missing times,
+//! for which [`AHEAD_UNITS`] more units are awaited. Costs nothing while times follow each other;
+//! holds [`WAITING_MAX`] units at most.
 //!
 //! Sources: RFC 3550 §5.1 (timestamps).
 //! Does not compare the clocks of tracks ([`super::track_muxer`] does).
@@ -17,37 +18,37 @@ use std::time::Duration;
 
 use media::AccessUnit;
 
-/// Times of one track.
+/// Timeline of one track.
 #[derive(Debug)]
 pub(super) struct UnitClock {
     rate_hz: u32,
     first: i64,
-    /// Added to the times of units.
+    /// Offset added to the times of units.
     shift: i64,
-    /// Added to it where decoding next begins.
+    /// Amount added to `shift` at the next unit where decoding begins.
     move_by: i64,
-    /// The last unit on time, and the latest.
+    /// The last unit on time, and the latest time.
     last: Option<Passed>,
     /// Times of the last units that were passed on.
     recent: VecDeque<i64>,
-    /// Pictures were presented in another order than they came in.
+    /// Pictures were presented in another order than they arrived.
     is_reordered: bool,
-    /// Units whose times do not follow those before, and those behind them.
+    /// Units whose times do not follow the previous ones, and the units after them.
     waiting: VecDeque<WaitingUnit>,
-    /// The last so many of them have times that follow each other.
+    /// Number of units at the end of `waiting` whose times follow each other.
     agreed: usize,
 }
 
-/// A unit that waits.
+/// A waiting unit.
 #[derive(Debug)]
 struct WaitingUnit {
     unit: AccessUnit,
     arrival: Duration,
-    /// Its time is none that it can have.
+    /// Its time does not follow the previous ones.
     is_off: bool,
 }
 
-/// A unit that was passed on, by its shifted time.
+/// A passed-on unit, by its shifted time.
 #[derive(Debug, Clone, Copy)]
 struct Passed {
     time: i64,
@@ -55,19 +56,19 @@ struct Passed {
     arrival: Duration,
 }
 
-/// Units to be written, and what was found.
+/// Units to be written, and the findings.
 #[derive(Debug, Default)]
 pub(super) struct UnitClockStep {
     pub(super) units: Vec<AccessUnit>,
-    /// Units whose times were wrong, and that got others.
+    /// Units with a wrong time, which was replaced.
     pub(super) placed: u64,
-    /// Set where the clock was found to have jumped by so many seconds.
+    /// Seconds by which the clock jumped, if a jump was detected.
     pub(super) jump_s: Option<f64>,
 }
 
 impl UnitClock {
-    /// The clock of a track whose units count `rate_hz` a second, and whose first one, of the time
-    /// `first`, gets the time `start`.
+    /// The clock of a track with `rate_hz` ticks a second, whose first unit has the time `first`
+    /// and is placed at the time `start`.
     pub(super) fn new(rate_hz: u32, first: i64, start: i64) -> UnitClock {
         UnitClock {
             rate_hz: rate_hz.max(1),
@@ -82,7 +83,7 @@ impl UnitClock {
         }
     }
 
-    /// Takes a unit that arrived at `arrival`.
+    /// Adds a unit that arrived at `arrival`.
     pub(super) fn push(&mut self, unit: AccessUnit, arrival: Duration) -> UnitClockStep {
         let mut step = UnitClockStep::default();
         if unit.is_start && self.waiting.is_empty() {
@@ -114,32 +115,33 @@ impl UnitClock {
         step
     }
 
-    /// Seconds on the timeline of a unit's time, once the track has been moved.
+    /// Position in seconds of a unit's time on the timeline, after the pending move.
     pub(super) fn seconds(&self, unit_time: i64) -> f64 {
         (unit_time + self.shift + self.move_by) as f64 / f64::from(self.rate_hz)
     }
 
-    /// Time of the last unit on time, or of the first one that is to come, on the sender's clock.
+    /// Time of the last unit on time, or of the expected first one, on the sender's clock.
     pub(super) fn last_time(&self) -> i64 {
         self.last.map_or(self.first, |last| last.time - self.shift)
     }
 
-    /// Units a second.
+    /// Ticks a second.
     pub(super) fn rate_hz(&self) -> u32 {
         self.rate_hz
     }
 
-    /// Moves the track on, from the next unit at which decoding begins.
+    /// Moves the track forward, from the next unit at which decoding begins.
     pub(super) fn move_on(&mut self, by_s: f64) {
         self.move_by += (by_s * f64::from(self.rate_hz)).ceil() as i64;
     }
 
-    /// Number of units that still wait: they are not written.
+    /// Number of waiting units, which are not written yet.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.len() as u64
     }
 
-    /// True where a time is about where the time before has got to by `arrival`.
+    /// True where a time is close to that of the previous unit plus the time elapsed until
+    /// `arrival`.
     fn follows(&self, time: i64, arrival: Duration, before: &Passed) -> bool {
         let passed = arrival.saturating_sub(before.arrival);
         let ahead = self.units(passed.saturating_mul(SPEED_MAX) + STEP_MAX);
@@ -147,7 +149,8 @@ impl UnitClock {
         (-i128::from(self.units(STEP_MAX))..=i128::from(ahead)).contains(&step)
     }
 
-    /// Goes on with the waiting units that agree, from where the track would be by now.
+    /// Continues the timeline with the waiting units that agree, at the position that the track
+    /// would have by now.
     fn set(&mut self, step: &mut UnitClockStep) {
         self.place_by_arrival(self.waiting.len() - self.agreed, step);
         let last = self.last.expect("the first unit follows");
@@ -166,13 +169,13 @@ impl UnitClock {
         self.agreed = 0;
     }
 
-    /// Where the track is at `arrival`, behind `last`.
+    /// Position of the track at `arrival`, after `last`.
     fn by_arrival(&self, arrival: Duration, last: &Passed) -> i64 {
         let passed = self.units(arrival.saturating_sub(last.arrival));
         last.time.saturating_add(passed).max(last.latest.saturating_add(1))
     }
 
-    /// Passes the first `count` waiting units on, whose times nothing tells but their arrival.
+    /// Passes the first `count` waiting units on, which can only be placed by their arrival.
     fn place_by_arrival(&mut self, count: usize, step: &mut UnitClockStep) {
         for _ in 0..count {
             let Some(WaitingUnit { unit, arrival, is_off }) = self.waiting.pop_front() else {
@@ -186,7 +189,7 @@ impl UnitClock {
         }
     }
 
-    /// Passes the waiting units on, once their neighbours tell the times of those that have none.
+    /// Passes the waiting units on, once their neighbours determine the missing times.
     fn settle(&mut self, step: &mut UnitClockStep) {
         let known = || self.waiting.iter().filter(|it| !it.is_off);
         let known: Vec<i64> = known().map(|it| it.unit.time.saturating_add(self.shift)).collect();
@@ -216,8 +219,8 @@ impl UnitClock {
         }
     }
 
-    /// Times that are missing among the last ones and those `behind`, which are otherwise as far
-    /// apart as the nearest two.
+    /// Times missing among the last ones and the following ones (`behind`), if all are as far apart
+    /// as the nearest two.
     fn missing(&self, behind: &[i64]) -> Vec<i64> {
         let mut known: Vec<_> = self.recent.iter().chain(behind).copied().collect();
         known.sort_unstable();
@@ -257,16 +260,16 @@ impl UnitClock {
     }
 }
 
-/// Step between units that is believed, beside what has passed: reordering of any encoder, and what
-/// waits on the way.
+/// Accepted step between units, in addition to the elapsed time: reordering of any encoder, and
+/// delay on the way.
 const STEP_MAX: Duration = Duration::from_secs(10);
-/// The fastest play of a server (RFC 2326 §12.35); ours has at most this.
+/// The fastest play of a server (RFC 2326 §12.35); the limit of pagewire's own.
 const SPEED_MAX: u32 = 4;
-/// Units in a row by which a new clock is believed: 0.4 s of pictures.
+/// Units in a row that confirm a new clock: 0.4 s of pictures.
 const AGREED_UNITS: usize = 10;
-/// Units by which a place among reordered ones is found: pictures between two that others refer to.
+/// Units needed to find a place among reordered ones: pictures between two reference pictures.
 const AHEAD_UNITS: usize = 6;
-/// Units of one such group, and of those that it is compared with.
+/// Units of one such group, and of the units that it is compared with.
 const GROUP_UNITS: usize = 4;
 const RECENT_UNITS: usize = 4 * GROUP_UNITS;
 const WAITING_MAX: usize = 2 * AGREED_UNITS;
@@ -282,8 +285,8 @@ mod tests {
         AccessUnit { time, bytes: vec![1], is_start: true, is_after_loss: false }
     }
 
-    /// Runs 150 pictures whose clock is `jump` seconds off; returns the times that came out, and
-    /// the sums of those that were placed and of jumps.
+    /// Runs 150 pictures whose clock is `jump` seconds off; returns the resulting times, the number
+    /// of placed units, and the jumps.
     fn run(jump: impl Fn(i64) -> i64) -> (Vec<i64>, u64, Vec<f64>) {
         let in_order = (0..150).map(|number| number * FRAME);
         run_times(in_order.enumerate().map(|(at, time)| time + jump(at as i64) * RATE))
@@ -335,7 +338,7 @@ mod tests {
 
     #[test]
     fn reordered_pictures_keep_their_places_in_the_times_that_are_missing() {
-        // I P B B: each of them in turn is stamped hours away.
+        // I P B B: each picture in turn has a timestamp hours off.
         let order: Vec<i64> =
             (0..37).flat_map(|at| [0, 3, 1, 2].map(|p| (4 * at + p) * FRAME)).collect();
         for wrong in 60..64 {
@@ -360,7 +363,8 @@ mod tests {
     fn a_pause_of_the_sender_is_no_jump() {
         let mut clock = UnitClock::new(RATE as u32, 0, 5);
         assert_eq!(clock.push(unit(0), Duration::ZERO).units[0].time, 5);
-        // Back after five minutes, with a clock that went on; and played four times as fast.
+        // The stream returns after five minutes, with a clock that continued, and at four times the
+        // speed.
         let step = clock.push(unit(300 * RATE), Duration::from_secs(300));
         assert_eq!((step.units.len(), step.jump_s), (1, None));
         let step = clock.push(unit(500 * RATE), Duration::from_secs(350));

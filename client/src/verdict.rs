@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Result of a play: figures for programs (serde), a report for people (`Display`).
 //!
-//! Three losses are told apart, because their cures differ: packets that the network lost (gaps),
-//! packets that this machine's kernel dropped because the program was too slow (`kernel_drops`,
-//! which are among the gaps), and bytes that a slow disk kept out of the file.
+//! Three losses are distinguished, because their cures differ: packets that the network lost
+//! (gaps), packets that this machine's kernel dropped because the program was too slow
+//! (`kernel_drops`, which are among the gaps), and bytes that a slow disk kept out of the file.
 //!
 //! Sources: RFC 3550 §6.4.1 (loss, jitter).
 
@@ -20,9 +20,9 @@ use super::transport::StreamTransport;
 pub struct Verdict {
     /// URL that was played.
     pub url: String,
-    /// Way in which the packets came.
+    /// Transport of the packets.
     pub transport: StreamTransport,
-    /// Reason why it is not the one that was tried first.
+    /// Reason for a transport other than the first one tried.
     pub transport_reason: Option<String>,
     /// Reason of the end.
     pub end: PlayEnd,
@@ -44,13 +44,13 @@ pub struct Verdict {
     pub duplicates: u64,
     /// Packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// Jumps of the sender to a far sequence number.
+    /// Jumps of the sender to a distant sequence number.
     pub restarts: u64,
-    /// Packets ignored because their number was far from all that were expected.
+    /// Packets ignored because their number was far from all expected ones.
     pub strays: u64,
     /// Datagrams that are not of this stream: another host, SSRC or payload type.
     pub unexpected_source: u64,
-    /// Datagrams on the RTP or the RTCP port that are neither.
+    /// Datagrams on the RTP or the RTCP port that are neither RTP nor RTCP.
     pub malformed: u64,
     /// Frames of the RTSP connection on channels that SETUP has not named (RFC 2326 §10.12), and
     /// the channel of the last.
@@ -76,7 +76,7 @@ pub struct Verdict {
     pub sender_reports: u64,
     /// RTCP datagrams sent: receiver reports, and BYE.
     pub reports_sent: u64,
-    /// The sender has said BYE.
+    /// The sender has sent BYE.
     pub bye: bool,
     /// Pauses that the server granted.
     pub pauses: u32,
@@ -84,20 +84,20 @@ pub struct Verdict {
     pub wall_s: f64,
     /// Time from the first timestamp to the last, in seconds; pauses not included.
     pub media_s: f64,
-    /// Announcements of the server.
+    /// Values announced by the server.
     pub announced: AnnouncedStream,
-    /// Part of the announced range that had not arrived at BYE or at silence, in seconds; of a
-    /// stream without an end, part of the length asked for. The last packet's own duration is in
-    /// it.
+    /// Part of the announced range that had not arrived at BYE or at silence, in seconds; for a
+    /// stream without an end, part of the requested length. It includes the last packet's own
+    /// duration.
     pub short_s: Option<f64>,
-    /// The sender ended a stream without an end, before the length asked for where one was: what
-    /// was still to come is not known.
+    /// The sender ended a stream without an end, before the requested length if there was one: the
+    /// length of the missing part is unknown.
     pub ended_early: bool,
-    /// Tracks of a presentation; none for a transport stream.
+    /// Tracks of a presentation; empty for a transport stream.
     pub tracks: Vec<TrackVerdict>,
     /// Streams of the description that were not played, each with its reason.
     pub left_out: Vec<String>,
-    /// The file, where one was asked for.
+    /// The output file, if one was requested.
     pub output: Option<RecordedFile>,
 }
 
@@ -107,25 +107,25 @@ pub struct Verdict {
 pub struct TrackVerdict {
     /// Format as the description names it, such as `video H264/90000`.
     pub format: String,
-    /// Name of the codec (RFC 6381), where its parameters have come.
+    /// Name of the codec (RFC 6381), if its parameters were received.
     pub codec: Option<String>,
     /// Packets that arrived.
     pub packets: u64,
     /// Packets missing by their sequence numbers.
     pub lost: u64,
-    /// Access units that arrived whole: pictures, or frames of sound.
+    /// Access units that arrived complete: pictures, or audio frames.
     pub units: u64,
-    /// Those of them at which decoding can begin.
+    /// Units at which decoding can begin.
     pub key_units: u64,
-    /// Bytes of them.
+    /// Bytes of the complete units.
     pub unit_bytes: u64,
-    /// Access units that are not whole.
+    /// Incomplete access units.
     pub broken_units: u64,
-    /// Packets that do not keep to their payload format.
+    /// Packets that violate their payload format.
     pub malformed_packets: u64,
     /// Time from the least timestamp to the greatest, in seconds.
     pub media_s: f64,
-    /// Lateness of its packets; of pictures, against their times of decoding.
+    /// Lateness of its packets; for video, against their decoding times.
     pub lateness: LatenessMs,
 }
 
@@ -134,11 +134,11 @@ pub struct TrackVerdict {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PlayEnd {
-    /// The sender said BYE.
+    /// The sender sent BYE.
     Bye,
-    /// The announced range had arrived, and no BYE.
+    /// The announced range had arrived, without BYE.
     Quiet,
-    /// The requested length was reached, and the server went on.
+    /// The requested length was reached, and the server continued.
     Length,
     /// The caller stopped the play.
     Stopped,
@@ -149,12 +149,12 @@ pub enum PlayEnd {
     },
     /// The RTSP connection or the session was lost.
     Closed {
-        /// Way in which it was lost.
+        /// Reason of the loss.
         found: String,
     },
 }
 
-/// Announcements of the server in its answers.
+/// Values announced by the server in its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AnnouncedStream {
@@ -165,7 +165,7 @@ pub struct AnnouncedStream {
     /// RTP timestamp of the start, from the first RTP-Info.
     pub timestamp: Option<u32>,
     /// First sequence number that arrived, where RTP-Info had named another and no loss explains
-    /// it.
+    /// the difference.
     pub first_received: Option<u16>,
     /// Time-out of an idle session, in seconds.
     pub session_timeout_s: u64,
@@ -181,29 +181,29 @@ pub struct MissingPackets {
 }
 
 /// Lateness of packets, in milliseconds: each against the earliest of its PLAY, which is the
-/// strictest reading. It is the transit (arrival minus RTP timestamp) less the least transit of all
-/// packets since that PLAY; a jitter buffer must hold it. One packet sent ahead of its time makes
-/// all others late. Steps are 50 µs. Arrivals are the kernel's times: the scheduling delay of the
-/// receiving thread is not in it.
+/// strictest definition. It is the transit (arrival minus RTP timestamp) minus the least transit of
+/// all packets since that PLAY; a jitter buffer must absorb it. One packet sent ahead of its time
+/// makes all others late. Steps are 50 µs. Arrivals are the kernel's times: the scheduling delay of
+/// the receiving thread is not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LatenessMs {
     /// Median.
     pub p50: f64,
-    /// 90 % of the packets were not later.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: f64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// Latest packet.
+    /// Maximum.
     pub max: f64,
     /// Share of the packets that were later than `bound`, 0 to 1.
     pub late_share: f64,
     /// Bound beyond which a packet is late.
     pub bound: f64,
     /// Excess speed of this machine's clock over the sender's, in parts per million; it makes
-    /// packets seem ever later. Known after a minute.
+    /// packets appear increasingly late. Known after a minute.
     pub drift_ppm: Option<f64>,
 }
 
@@ -215,23 +215,22 @@ pub struct RecordedFile {
     pub path: PathBuf,
     /// Bytes written.
     pub bytes: u64,
-    /// Packets that it lacks, by the gaps.
+    /// Packets missing from it, by the gaps.
     pub missing: u64,
     /// Bytes that were left out because the disk was too slow.
     pub left_out_bytes: u64,
-    /// Access units of tracks that were left out: the disk was too slow, or the file does not hold
-    /// them.
+    /// Access units of tracks that were left out: the disk was too slow, or the file format cannot
+    /// hold them.
     pub left_out_units: u64,
-    /// Reasons of the first of them, and of tracks that were left out whole.
+    /// Reasons for the first of them, and for tracks left out entirely.
     pub faults: Vec<String>,
 }
 
 impl Verdict {
-    /// Returns true where everything that was sent arrived and is in the file, and no part of the
-    /// announced range or of the length asked for is missing. Duplicates and reordering do no
-    /// harm.
+    /// Returns true where every sent packet arrived and is in the file, and no part of the
+    /// announced range or of the requested length is missing. Duplicates and reordering do no harm.
     pub fn is_whole(&self) -> bool {
-        let came = self.lost == 0
+        let is_complete = self.lost == 0
             && self.lost_at_ends == 0
             && self.restarts == 0
             && self.strays == 0
@@ -248,7 +247,8 @@ impl Verdict {
         let put_together = |track: &TrackVerdict| {
             track.units > 0 && track.broken_units == 0 && track.malformed_packets == 0
         };
-        came && ended
+        is_complete
+            && ended
             && self.tracks.iter().all(put_together)
             && self.output.as_ref().is_none_or(written)
     }
@@ -326,7 +326,7 @@ impl fmt::Display for Verdict {
             write!(f, " after {:.1} s", self.media_s)?;
         }
         match self.is_whole() {
-            // Nobody knows what the whole would have been.
+            // The length of the whole stream is unknown.
             true if self.ended_early => writeln!(f)?,
             true => writeln!(f, "; whole")?,
             false => writeln!(f, "; NOT whole")?,
@@ -444,7 +444,9 @@ impl fmt::Display for LatenessMs {
         write!(f, "p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, p99.9 {p999:.2}, max {max:.2} ms; ")?;
         write!(f, "{:.3} % later than {} ms", self.late_share * 100.0, self.bound)?;
         match self.drift_ppm {
-            Some(ppm) if ppm.abs() >= DRIFT_PPM_TOLD => write!(f, "; clocks drift {ppm:+.0} ppm"),
+            Some(ppm) if ppm.abs() >= DRIFT_PPM_REPORTED => {
+                write!(f, "; clocks drift {ppm:+.0} ppm")
+            }
             _ => Ok(()),
         }
     }
@@ -453,4 +455,4 @@ impl fmt::Display for LatenessMs {
 /// Allowance at the end of the announced range: the last packet's duration, and rounding.
 pub(super) const SHORT_S_MAX: f64 = 0.5;
 const GAPS_SHOWN: usize = 8;
-const DRIFT_PPM_TOLD: f64 = 1.0;
+const DRIFT_PPM_REPORTED: f64 = 1.0;

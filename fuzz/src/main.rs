@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fuzz program: feeds bytes from libFuzzer to every parser of untrusted input.
+//! Feeds bytes from libFuzzer to every parser of untrusted input.
 //!
 //! One program holds all targets, so that they are built and instrumented once; `FUZZ_TARGET` names
 //! the one to run. `fuzz/run.sh` builds it (no nightly compiler, no cargo-fuzz) and runs it. The

@@ -2,8 +2,8 @@
 //! Errors that end the run: a bad command line, a missing facility, a refused call, or a wrong
 //! result.
 //!
-//! Each error is printed as one `guest: not ok` line and ends the run: no user of the guest could
-//! react.
+//! Each error is printed as one `guest: not ok` line and ends the run: the guest has no user who
+//! could react.
 
 use std::io;
 

@@ -4,7 +4,7 @@
 //!
 //! One static program is the whole user space, so that nothing runs beside the measured code and a
 //! boot takes a fraction of a second. As a normal program (not process 1) it runs the same
-//! workloads on the host, mounts nothing and switches nothing off; tests run it so.
+//! workloads on the host, mounts nothing and switches nothing off; tests run it that way.
 //!
 //! An error is one line `guest: not ok`, after which the machine is switched off without the last
 //! line `guest: end`, for which the laboratory waits.

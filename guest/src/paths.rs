@@ -42,7 +42,7 @@ pub(crate) static JOB: GuestJob = GuestJob { name: "paths", run };
 
 /// Bytes of an RTP packet with 7 packets of a transport stream.
 pub(crate) const DATAGRAM_BYTES: u32 = wire::mp2t::PACKET_BYTES as u32;
-/// Messages that one `sendmmsg` takes; most paths send shorter segment runs.
+/// Messages that one `sendmmsg` sends; most paths send shorter segment runs.
 const BATCH_PACKETS: u32 = 1024;
 /// Packets of the file, which is sent repeatedly.
 const FILE_PACKETS: u32 = 4 * BATCH_PACKETS;
@@ -207,18 +207,18 @@ impl<'a> StreamSender<'a> {
     pub(crate) fn step(&mut self, packets_max: u32) -> Result<u32, SendError> {
         let packets = self.fixture.shape.packets;
         let end = self.next.saturating_add(packets_max).min(packets);
-        let taken = loop {
+        let accepted = loop {
             let batch = self.fixture.batch(self.feed, self.next..end, &mut self.room);
             match self.path.send(&batch, &mut self.to, &mut self.stats) {
                 Err(SendError::Blocked) if is_writable(&self.to) => {}
-                taken => break taken?,
+                result => break result?,
             }
         };
-        self.next += taken;
+        self.next += accepted;
         if self.next == packets {
             self.next = 0;
         }
-        Ok(taken)
+        Ok(accepted)
     }
 }
 
@@ -322,7 +322,7 @@ fn discard(socket: &TcpStream) -> std::io::Result<u64> {
     loop {
         match recv(socket, &mut buffer[..], RecvFlags::TRUNC)? {
             (_, 0) => return Ok(bytes),
-            (_, taken) => bytes += taken as u64,
+            (_, received) => bytes += received as u64,
         }
     }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Measurement {
 pub(crate) struct WorkDone {
     /// Bytes copied between the program and the kernel, each direction counted.
     pub(crate) bytes: u64,
-    /// System calls (or operations, where a workload's list says so).
+    /// System calls (or operations, where the list of a workload defines them so).
     pub(crate) calls: u64,
     /// Datagrams sent.
     pub(crate) packets: u64,

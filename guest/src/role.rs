@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 
 use crate::workloads::context_switch::TOKEN_BYTES;
 
-/// Path of this program, wherever it lies.
+/// Path of this program, in any folder.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
 /// Runs the role that the words name; returns none when they name none.

@@ -44,7 +44,7 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 const BATCHES: [u32; 6] = [1, 7, 64, 3, 50, 31];
 /// Bytes of a download's step, not a multiple of a page.
 const STEP_BYTES: u64 = 77_777;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(200);
 
 fn run(settings: &GuestSettings) -> Result<(), Error> {
@@ -111,7 +111,7 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
     let began = Instant::now();
     loop {
         match socket.recv(buffer) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && began.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && began.elapsed() < TIMEOUT => {
                 sleep(LOOK);
             }
             received => return received,

@@ -2,8 +2,8 @@
 //! Compares the amounts that a workload prints with those that the kernel counted.
 //!
 //! `/proc/self/io` counts the bytes and calls of read and write, of this process and the children
-//! it waited for. The guest runs twice, with amounts that differ: what its own start, its files
-//! and its lines take is the same in both, so the difference is the workload's alone. One test in
+//! it waited for. The guest runs twice, with different amounts: the cost of its own start, its
+//! files and its lines is the same in both, so the difference is the workload's alone. One test in
 //! a file of its own, because another one in the same process would be counted too.
 //!
 //! Sources: proc(5), `/proc/[pid]/io`; send and recv are not counted there, so `udp_1400` is not
@@ -14,7 +14,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::process::Command;
 
-/// Both amounts are past the point from which a check reads back as much whatever was written.
+/// Both amounts exceed the point from which a check reads back the same number of bytes for any
+/// amount.
 const CASES: &[(&str, [&str; 2])] = &[
     ("pipe_4k", ["bytes=1M", "bytes=9M"]),
     ("pipe_64k", ["bytes=1M", "bytes=9M"]),
@@ -33,7 +34,7 @@ const BYTES_OF_LINES_MAX: u64 = 64;
 
 /// Bytes and calls that the kernel has counted.
 fn counted() -> Option<[u64; 2]> {
-    // By one call: the standard library reads a file by as many as its length takes.
+    // Reads by one call: the standard library reads a file by as many calls as its length requires.
     let mut text = [0; 4096];
     let bytes = File::open("/proc/self/io").and_then(|mut file| file.read(&mut text)).ok()?;
     let text = std::str::from_utf8(&text[..bytes]).expect("text");
@@ -46,8 +47,8 @@ fn counted() -> Option<[u64; 2]> {
 /// Amounts printed by the guest, and those counted by the kernel meanwhile.
 fn run(name: &str, amount: &str) -> Option<([u64; 2], [u64; 2])> {
     let folder = tempfile::tempdir().expect("a folder");
-    let said = folder.path().join("said");
-    let console = File::create(&said).expect("a file");
+    let output = folder.path().join("said");
+    let console = File::create(&output).expect("a file");
     let before = counted()?;
     let status = Command::new(env!("CARGO_BIN_EXE_guest"))
         .args([name, amount])
@@ -56,7 +57,7 @@ fn run(name: &str, amount: &str) -> Option<([u64; 2], [u64; 2])> {
         .expect("the guest runs");
     let after = counted()?;
     assert!(status.success(), "{name} {amount}");
-    let text = fs::read_to_string(said).expect("what was said");
+    let text = fs::read_to_string(output).expect("what was said");
     let of = |key: &str| -> u64 {
         let words = text.split_whitespace();
         words.filter_map(|word| word.strip_prefix(key)).next().expect(key).parse().expect(key)

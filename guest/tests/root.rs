@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guest/root.sh`: what it puts into a root folder, and what it refuses.
+//! `guest/root.sh`: the files that it puts into a root folder, and its refusals.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -16,8 +16,8 @@ fn root(arguments: &[&str]) -> Output {
 
 fn refused(arguments: &[&str], expected: &str) {
     let output = root(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains(expected), "{arguments:?}: {stderr}");
 }
 
 #[test]
@@ -32,8 +32,8 @@ fn a_root_has_the_guest_and_what_was_asked_for() {
     let output = root(&["--no-shell", &at("root"), &module, &bench]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let made = fs::canonicalize(at("root")).expect("a root");
-    let said = String::from_utf8(output.stdout).expect("text");
-    assert_eq!(said, format!("root={}\n", made.display()));
+    let stdout = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(stdout, format!("root={}\n", made.display()));
     for init in ["init", "sbin/init"] {
         let same = fs::read(made.join(init)).expect(init) == fs::read(GUEST).expect("the guest");
         assert!(same, "{init} is not the guest");
@@ -51,10 +51,10 @@ fn a_shell_brings_all_that_its_script_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("root");
     let output = root(&[&out.display().to_string()]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
-    if said.contains("so no shell") {
-        eprintln!("skip: root: {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
+    if stderr.contains("so no shell") {
+        eprintln!("skip: root: {}", stderr.trim());
         return;
     }
     for program in ["sh", "sort", "od", "grep", "tee", "wc", "rm"] {
@@ -68,7 +68,7 @@ fn half_a_shell_is_none() {
     let folder = tempfile::tempdir().expect("a folder");
     let programs = folder.path().join("programs");
     fs::create_dir(&programs).expect("a folder");
-    // All that the script itself runs, and of the shell's programs not tee.
+    // Provides all programs that the script itself runs, and of the shell's programs not tee.
     for name in ["bash", "cat", "grep", "install", "ln", "ls", "mkdir", "realpath", "rm", "sort"] {
         let Some(file) = ["/usr/bin", "/bin"]
             .map(|at| Path::new(at).join(name))
@@ -85,10 +85,10 @@ fn half_a_shell_is_none() {
     let mut script = Command::new("/usr/bin/env");
     script.arg("bash").arg(SCRIPT).arg(&out).env("PATH", &programs).env("GUEST", GUEST);
     let output = script.output().expect("bash runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("apt-get install busybox-static"), "{said}");
-    assert_eq!(fs::read_dir(out.join("bin")).expect("bin").count(), 0, "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("apt-get install busybox-static"), "{stderr}");
+    assert_eq!(fs::read_dir(out.join("bin")).expect("bin").count(), 0, "{stderr}");
 }
 
 #[test]

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guest as a normal program: every workload runs, says what it did, and refuses what it does
-//! not know.
+//! The guest as a normal program: every workload runs, prints its work, and refuses unknown words.
 //!
-//! Expected figures are written down here by hand, from what each workload says it does, so that
-//! they are not the code's own arithmetic.
+//! Expected figures are computed by hand from the description of each workload, so that they do not
+//! repeat the code's own arithmetic.
 #![forbid(unsafe_code)]
 
 use std::process::{Command, Output};
 
-/// Workload; words; then bytes, calls and datagrams that must come out.
+/// Workload; words; then the expected bytes, calls and datagrams.
 const EXPECTED: &[(&str, &str, [u64; 3])] = &[
     ("pipe_4k", "bytes=1", [8192, 2, 0]),
     ("pipe_4k", "bytes=20000", [24576, 6, 0]),
@@ -79,8 +78,8 @@ fn figures(line: &str, name: &str) -> [u64; 6] {
 #[test]
 fn every_workload_says_what_it_did() {
     for (name, words, expected) in EXPECTED {
-        let said = lines(&format!("{name} {words}"));
-        let [begin, end_of] = &said[..] else { panic!("{name}: {said:?}") };
+        let output = lines(&format!("{name} {words}"));
+        let [begin, end_of] = &output[..] else { panic!("{name}: {output:?}") };
         assert_eq!(begin, &format!("guest: begin {name}"));
         let figures = figures(end_of, name);
         assert_eq!(&figures[..3], expected, "{name} {words}");
@@ -90,8 +89,8 @@ fn every_workload_says_what_it_did() {
 
 #[test]
 fn a_connection_takes_as_many_calls_as_it_needs() {
-    let said = lines("tcp_64k bytes=1M");
-    let [bytes, calls, ..] = figures(&said[1], "tcp_64k");
+    let output = lines("tcp_64k bytes=1M");
+    let [bytes, calls, ..] = figures(&output[1], "tcp_64k");
     assert_eq!(bytes, 1 << 20);
     assert!(calls >= 16, "eight blocks are written and read by {calls} calls");
 }
@@ -105,14 +104,14 @@ fn scripts_run_where_there_is_a_shell() {
         eprintln!("skip: shell_scripts: no {missing} on this host");
         return;
     }
-    let said = lines("shell_scripts calls=9");
-    assert_eq!(figures(&said[1], "shell_scripts")[..3], [0, 16, 0]);
+    let output = lines("shell_scripts calls=9");
+    assert_eq!(figures(&output[1], "shell_scripts")[..3], [0, 16, 0]);
 }
 
 #[test]
 fn the_list_is_all_expected() {
     let known = refusal("no_such_workload");
-    // Jobs and groups come first; they are not measured as such.
+    // Jobs and groups precede the workloads; they are not measured as such.
     let (_, known) = known.split_once(", all, ").expect(&known);
     let elsewhere = ["tcp_64k", "shell_scripts"];
     for name in known.split(", ") {
@@ -123,8 +122,8 @@ fn the_list_is_all_expected() {
 
 #[test]
 fn rounds_interleave() {
-    let said = lines("pipe_4k system_call bytes=1 calls=1 rounds=2");
-    let begins = said.iter().filter_map(|line| line.strip_prefix("guest: begin "));
+    let output = lines("pipe_4k system_call bytes=1 calls=1 rounds=2");
+    let begins = output.iter().filter_map(|line| line.strip_prefix("guest: begin "));
     let expected = ["pipe_4k", "system_call", "pipe_4k", "system_call"];
     assert_eq!(begins.collect::<Vec<_>>(), expected);
 }
@@ -154,10 +153,10 @@ fn words_of_the_kernel_are_passed_over() {
 
 #[test]
 fn programs_are_checks() {
-    let said = lines("run=/bin/echo in the guest then run=/bin/true console=tty0");
+    let output = lines("run=/bin/echo in the guest then run=/bin/true console=tty0");
     let expected =
         ["in the guest", "guest: ok run /bin/echo in the guest", "guest: ok run /bin/true"];
-    assert_eq!(said, expected);
+    assert_eq!(output, expected);
     for (words, expected) in [
         (
             "run=/bin/false 1",
@@ -176,12 +175,12 @@ fn programs_are_checks() {
 
 #[test]
 fn what_this_machine_lacks_is_named_with_its_cure() {
-    let said = refusal("unixbench=/none pipe_4k bytes=1");
+    let message = refusal("unixbench=/none pipe_4k bytes=1");
     let begins = "guest: not ok unixbench_execl: no program /none/pgms/execl; build UnixBench";
-    assert!(said.starts_with(begins), "{said}");
+    assert!(message.starts_with(begins), "{message}");
     if !std::path::Path::new("/sys/kernel/debug/memcpy_sizes").exists() {
-        let said = refusal("memcpy-sizes");
-        assert!(said.contains("/sys/kernel/debug/memcpy_sizes"), "{said}");
+        let message = refusal("memcpy-sizes");
+        assert!(message.contains("/sys/kernel/debug/memcpy_sizes"), "{message}");
     }
 }
 
@@ -202,10 +201,10 @@ fn a_real_unixbench_would_be_read() {
         std::fs::set_permissions(&file, executable).expect("a script that runs");
     }
     let path = folder.path().display();
-    let said = lines(&format!("unixbench={path} seconds=2"));
-    assert_eq!(said.len(), 20);
-    assert_eq!(figures(&said[1], "unixbench_execl")[..3], [0, 7, 0]);
-    assert_eq!(figures(&said[5], "unixbench_file_copy_256")[..3], [7 * 1024 * 2, 0, 0]);
+    let output = lines(&format!("unixbench={path} seconds=2"));
+    assert_eq!(output.len(), 20);
+    assert_eq!(figures(&output[1], "unixbench_execl")[..3], [0, 7, 0]);
+    assert_eq!(figures(&output[5], "unixbench_file_copy_256")[..3], [7 * 1024 * 2, 0, 0]);
     let called = std::fs::read_to_string(folder.path().join("said")).expect("what was called");
     let called: Vec<_> = called.lines().collect();
     assert_eq!(called[0], format!("{path}/pgms/execl 2"));

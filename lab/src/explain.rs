@@ -16,9 +16,9 @@ use crate::experiments::{hls, http, pacing, peers, planning, tracks};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
-    /// The quantity measured, of what, and how.
+    /// The quantity measured, its object, and the method.
     pub measures: &'static str,
-    /// Names that are compared; `--member` takes them.
+    /// Names that are compared; values of `--member`.
     pub members: fn() -> String,
     /// Targets of packets or files.
     pub sinks: &'static str,

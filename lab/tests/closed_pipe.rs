@@ -2,8 +2,8 @@
 //! A reader of standard output may stop reading: the laboratory then ends quietly, and has written
 //! its files.
 //!
-//! The pipe's reading end is closed before the program starts, so that its first write finds EPIPE.
-//! `println!` would panic with status 101 and a message.
+//! The pipe's reading end is closed before the program starts, so that its first write returns
+//! EPIPE. `println!` would panic with status 101 and a message.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +25,8 @@ fn run(arguments: &[&str]) -> Output {
 /// Asserts the status that a shell shows for a program killed by SIGPIPE, and no message.
 fn ends_quietly(arguments: &[&str]) {
     let output = run(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), said.as_ref()), (Some(141), ""), "{arguments:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.as_ref()), (Some(141), ""), "{arguments:?}");
 }
 
 fn measurement(name: &str) -> String {
@@ -50,7 +50,7 @@ fn files_are_written_though_nobody_reads_the_table() {
     let csv = csv.to_str().expect("a plain name");
     let quick = ["copy", "--quick", "--size", "64", "--rounds", "1", "--csv", csv];
     let output = run(&quick);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), said), (Some(141), format!("wrote {csv}\n")));
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), stderr), (Some(141), format!("wrote {csv}\n")));
     assert!(fs::read_to_string(csv).expect("the file").lines().count() > 3);
 }

@@ -2,7 +2,7 @@
 //! Verifies and then times a case: the one source of figures for all experiments on paths.
 //!
 //! A case is a path with its sizes and its sink. It is verified first ([`crate::receiver`]). Each
-//! timed run opens the path anew, warms it with a few batches and sends; its figures count only
+//! timed run opens a new path object, warms it with a few batches and sends; its figures count only
 //! when the device counted all bytes. The CPU cost of the loop without sending is measured for the
 //! same sizes and subtracted.
 //!
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::fixture::{Fixture, Image};
 use crate::framed::{FramedSender, verify_frames};
 use crate::meter::{Cores, CpuCost, Meter, pin};
-use crate::network::{MTU_BYTES, Network, Sink, taken};
+use crate::network::{MTU_BYTES, Network, Sink, sink_counts};
 use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
 use crate::sender::{Crowd, DownloadSender, Sender};
 
@@ -116,7 +116,7 @@ pub struct Sample {
     pub copies: f64,
     /// Share of the bytes that a zero-copy send copied nevertheless.
     pub zerocopy_copied: f64,
-    /// Share of wall time in which the hypervisor ran something else on the processor.
+    /// Share of wall time in which the hypervisor ran other work on the processor.
     pub stolen_share: f64,
 }
 
@@ -129,8 +129,8 @@ pub struct Bench {
     /// The file that every member sends.
     pub fixture: Fixture,
     meter: Meter,
-    /// Place in the file where the next download begins: what was sent last is in the processor's
-    /// caches, and a server's viewers rarely ask for that.
+    /// Place in the file where the next download begins: bytes that were sent last are in the
+    /// processor's caches, and a server's viewers rarely request those.
     next_download: AtomicU64,
 }
 
@@ -230,7 +230,7 @@ impl Bench {
         sender.first_step().map_err(|error| wrong(error.to_string()))?;
         sender.send_bytes(warm_bytes).map_err(|error| wrong(error.to_string()))?;
         let warm = sender.stats;
-        let before = taken(&case.sink)?;
+        let before = sink_counts(&case.sink)?;
         let begun = self.meter.begin();
         sender.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
         let cost = begun.end(Duration::ZERO);
@@ -245,8 +245,8 @@ impl Bench {
         Ok(sample)
     }
 
-    /// Returns the CPU cost of `sockets` destinations that each get a burst in turn, handed over
-    /// one by one or all `at_once`.
+    /// Returns the CPU cost of `sockets` destinations that each get a burst alternately, handed
+    /// over one by one or all `at_once`.
     pub fn crowd(
         &self,
         spec: &'static Spec,
@@ -292,7 +292,7 @@ impl Bench {
         let (drained, receiver) = drain.finish()?;
         let receiver = receiver.saturating_sub(warm_receiver);
         // The CPU cost includes both ends: an acknowledgement makes the kernel send on the
-        // receiver's time, so the two cannot be told apart.
+        // receiver's time, so the two cannot be separated.
         let cost = begun.end(Duration::ZERO);
         self.next_download.store(download.at(), Ordering::Relaxed);
         let stats = download.stats.since(&warm);
@@ -372,7 +372,7 @@ impl Sample {
     }
 }
 
-/// Checks that a device counted all that was sent since `warm`. Frames may wait in a ring while the
+/// Checks that a device counted all bytes sent since `warm`. Frames may wait in a ring while the
 /// device's queue is stopped, as on a busy machine, and leave at the next call: a few batches more
 /// are sent for them, in no figure.
 fn check_all_left(
@@ -383,7 +383,7 @@ fn check_all_left(
 ) -> Result<(), String> {
     let mut looks = if case.is_by_device() { RING_LOOKS } else { 0 };
     loop {
-        let now = taken(&case.sink).map_err(|error| error.to_string())?;
+        let now = sink_counts(&case.sink).map_err(|error| error.to_string())?;
         let counted = (now.0 - before.0, now.1 - before.1);
         match check_device(case, &sender.stats.since(warm), counted) {
             Err(_) if looks > 0 => looks -= 1,
@@ -394,8 +394,8 @@ fn check_all_left(
     }
 }
 
-/// Checks that a device counted all that was sent; its `packets` and `bytes` include headers.
-/// Compares packets where the kernel segments, and payload bytes where it does not.
+/// Checks that a device counted all bytes sent; its `packets` and `bytes` include headers. Compares
+/// packets where the kernel segments, and payload bytes where it does not.
 fn check_device(
     case: &Case,
     stats: &SendStats,
@@ -415,7 +415,7 @@ fn check_device(
     Ok(())
 }
 
-/// Looks for frames that wait in a ring: half a second.
+/// Number of checks for frames that wait in a ring: half a second.
 const RING_LOOKS: u32 = 50;
 const RING_LOOK: Duration = Duration::from_millis(10);
 const IP_AND_UDP_BYTES: u32 = 28;

@@ -6,8 +6,8 @@
 //! send nothing. Two paths within a few percent of each other may change places from run to run;
 //! their order is then unimportant.
 //!
-//! Costs at most two seconds ([`BUDGET`] and the last round): members take turns, so every member
-//! has the same number of samples, and fewer on a slow machine.
+//! Costs at most two seconds ([`BUDGET`] and the last round): members are timed alternately, so
+//! every member has the same number of samples, and fewer on a slow machine.
 //!
 //! Sources: the experiment `paths`.
 //! Does not choose a path; the caller does, from the paths that it may use.

@@ -5,12 +5,12 @@
 //! The short form of the experiment `receive`: one stream of packets of the usual size, sent as GSO
 //! batches and one by one, over a veth pair on one core. All paths have the same sender, and its
 //! CPU cost is in every figure: subtracting it would not change the order and could give negative
-//! figures on a noisy machine. Members take turns until [`BUDGET`] is spent, at least once each. A
-//! run that hands over fewer packets than were sent refuses its member.
+//! figures on a noisy machine. Members are timed alternately until [`BUDGET`] is used up, at least
+//! once each. A run that hands over fewer packets than were sent refuses its member.
 //!
 //! Sources: the experiment `receive`.
-//! Does not choose, compare bytes, or time paths that take frames off the device (`packet_ring`,
-//! `xdp`): these bypass the firewall and are used by name alone.
+//! Does not choose, compare bytes, or time paths that receive frames from the device
+//! (`packet_ring`, `xdp`): these bypass the firewall and are used by name alone.
 
 use std::time::{Duration, Instant};
 

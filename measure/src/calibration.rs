@@ -159,7 +159,7 @@ impl Calibration {
             return Ok(kept);
         }
         let _turn = file.as_ref().and_then(|file| turn(file, TURN_WAIT));
-        // The one before may have measured the same.
+        // The process before this one may have measured the same.
         if let Some(kept) = kept() {
             return Ok(kept);
         }
@@ -208,7 +208,7 @@ fn write(file: &Path, measured: &Calibration) -> io::Result<()> {
 
 /// Waits until no other process of this user measures: two at a time would disturb each other. The
 /// turn, a lock of the folder, ends with its file; `None` where there is no folder, or another
-/// takes far too long.
+/// process holds it far too long.
 fn turn(file: &Path, wait: Duration) -> Option<File> {
     let folder = file.parent().expect("it has a folder");
     fs::create_dir_all(folder).ok()?;
@@ -256,10 +256,10 @@ fn interface_of(address: IpAddr) -> Option<String> {
     devices.map(str::to_owned).next()
 }
 
-/// Ten times what a measurement takes.
+/// Ten times the duration of a measurement.
 const TURN_WAIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Some dozens of ranks take a few kilobytes.
+/// Some dozens of ranks occupy a few kilobytes.
 const KEPT_BYTES_MAX: u64 = 1 << 20;
 /// chmod(2): group or others may write.
 const OTHERS_WRITE: u32 = 0o022;

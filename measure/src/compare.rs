@@ -206,7 +206,7 @@ impl Comparison {
         if changed > 0 {
             lines.push(String::new());
         }
-        // One line tells how many are not listed.
+        // One line gives the number of changes that are not listed.
         let room = LINES_MAX - lines.len() - 1;
         let worse_listed = worse.len().min(room.saturating_sub(better.len()).max(room / 2));
         let better_listed = better.len().min(room - worse_listed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reasons why an experiment gave no figures.
+//! Reasons why an experiment returned no figures.
 
-/// Reason why an experiment gave no figures.
+/// Reason why an experiment returned no figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,7 +10,7 @@ pub enum Error {
     Unavailable {
         /// The missing feature.
         need: &'static str,
-        /// The state found, and what to do.
+        /// The state found, and the remedy.
         found: String,
     },
     /// A call or a program failed.
@@ -26,7 +26,7 @@ pub enum Error {
     Caller {
         /// The setting or file.
         what: String,
-        /// The mistake, and what to give instead.
+        /// The mistake, and the value to write instead.
         found: String,
     },
     /// Bytes arrived that differ from those sent, so no figure is valid.

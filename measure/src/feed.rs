@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The traffic that receive experiments receive: bursts of RTP packets to many ports in turn.
+//! The traffic that receive experiments receive: bursts of RTP packets to many ports alternately.
 //!
 //! A burst leaves as one segmented send or as one send a packet. Both use the path `mmap_gso`, so
 //! the kernel uses the same kind of buffer and only the number of packets a call differs.
@@ -107,7 +107,7 @@ impl<'a> BurstFeed<'a> {
                     Batch::gathered(&self.fixture.file, each as u32, size, &self.heads, &pieces);
                 let sent = self.path.send(&batch, &mut self.to[stream], &mut self.stats);
                 match sent {
-                    Ok(taken) if u64::from(taken) == each => {}
+                    Ok(accepted) if u64::from(accepted) == each => {}
                     Ok(_) | Err(SendError::Blocked) => {
                         return Err(wrong("the sender's own socket is full".to_owned()));
                     }

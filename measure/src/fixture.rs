@@ -6,7 +6,7 @@
 //! Costs a quarter of a second and disk space of twice the file.
 //!
 //! Sources: RFC 3550 §5.1 (the header), Marsaglia 2003 (xorshift).
-//! Contains no media; a path does not look at the payload.
+//! Contains no media; a path does not interpret the payload.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

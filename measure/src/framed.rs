@@ -7,7 +7,7 @@
 //! socket is full, and calls and copies are those of a batch without refusals.
 //!
 //! Sources: RFC 2326 §10.12.
-//! Does not time anything.
+//! Does not measure time.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -83,8 +83,8 @@ impl<'a> FramedSender<'a> {
         })
     }
 
-    /// Sends a batch, or as much of it as the socket takes; waits where it is full. Returns false
-    /// when the socket took none.
+    /// Sends a batch, or as much of it as the socket accepts; waits where it is full. Returns false
+    /// when the socket accepted none.
     ///
     /// # Errors
     /// [`SendError`] of the path.
@@ -92,7 +92,7 @@ impl<'a> FramedSender<'a> {
         let count = self.batch_packets;
         let first = if self.next + u64::from(count) > self.packets { 0 } else { self.next };
         let frame_bytes = self.packet_bytes + FRAME_BYTES;
-        let taken = match self.feed {
+        let result = match self.feed {
             Feed::Image => {
                 let (offset, all) = (first * u64::from(frame_bytes), count * frame_bytes);
                 let batch = Batch::image(self.media, count, frame_bytes, offset, all.into());
@@ -110,8 +110,8 @@ impl<'a> FramedSender<'a> {
                 self.path.send(&batch, &mut self.to, &mut self.stats)
             }
         };
-        match taken {
-            Ok(taken) => self.next = first + u64::from(taken),
+        match result {
+            Ok(accepted) => self.next = first + u64::from(accepted),
             Err(SendError::Blocked) => {
                 self.next = first;
                 wait_writable(&self.socket);
@@ -134,7 +134,7 @@ impl<'a> FramedSender<'a> {
         Ok(())
     }
 
-    /// Sends what waits of a frame that has begun, and ends the sending direction.
+    /// Sends the waiting bytes of a frame that has begun, and ends the sending direction.
     ///
     /// # Errors
     /// [`Error::Host`]: the connection is broken.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Facts about the machine and the program of a measurement.
 //!
-//! A CPU cost depends on its machine. These facts stand in every measurement file and above every
+//! A CPU cost depends on its machine. These facts are in every measurement file and above every
 //! table made from one, and `compare` compares those of two files. They cost a dozen file reads,
 //! once a run.
 //!

@@ -4,7 +4,7 @@
 //! A measurement that sends must not use the machine's network. The program replaces itself
 //! ([`enter`]), which keeps terminal, signals and files of the process that the user started; or it
 //! runs itself as a child and reads the child's output ([`inside`]). The hidden option [`INSIDE`]
-//! tells the program that it runs in the namespace.
+//! informs the program that it runs in the namespace.
 //!
 //! Sources: unshare(1), network_namespaces(7).
 //! Does not make devices; [`crate::network`] does.

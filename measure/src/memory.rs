@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times members that work on bytes in memory, in turns on one core, without files or sockets.
+//! Times members that work on bytes in memory, alternately on one core, without files or sockets.
 //!
 //! A member is a closure that does its work once on prepared data and returns the number of bytes
 //! processed. A round times every member of a group once, every other round in reverse order, so
-//! that drift affects all alike, and ratios are taken within the round. The first round warms
+//! that drift affects all alike, and ratios are computed within the round. The first round warms
 //! caches and finds the number of calls that last long enough; its times are discarded.
 //!
 //! Time is that of the thread ([`thread_time`]): it excludes other programs on the core, but not
@@ -43,13 +43,13 @@ impl<'a> Member<'a> {
     }
 }
 
-/// Members that take turns: the same work on the same bytes.
+/// Members that are timed alternately: the same work on the same bytes.
 pub struct Group<'a> {
     /// Parameters that all members share, such as the size.
     pub parameters: Vec<(&'static str, String)>,
     /// The member that others are compared with.
     pub reference: &'a str,
-    /// Members that take turns.
+    /// Members that are timed alternately.
     pub members: Vec<Member<'a>>,
 }
 
@@ -65,7 +65,7 @@ pub struct Turns<'a> {
     paces: Vec<f64>,
     /// Largest share of all processors that other programs used during a group.
     others: f64,
-    /// Largest share of a group's time that the hypervisor took.
+    /// Largest share of a group's time that the hypervisor used.
     stolen: f64,
 }
 
@@ -297,7 +297,7 @@ mod tests {
         let members = vec![
             Member::new("a", || work(1000)),
             Member::new("b", || {
-                // The stop comes a few calls into the warm-up, long before the first round ends.
+                // The stop arrives a few calls into the warm-up, long before the first round ends.
                 *left.get_or_insert(3) -= 1;
                 stop.store(left == Some(0) || stop.load(Ordering::Relaxed), Ordering::Relaxed);
                 work(1000)

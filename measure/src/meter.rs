@@ -29,7 +29,7 @@ pub struct CpuCost {
     pub kernel_threads: Duration,
     /// Non-idle time of all processors.
     pub busy: Duration,
-    /// Time that the hypervisor took from a virtual machine.
+    /// Time of a virtual machine that the hypervisor used otherwise.
     pub stolen: Duration,
     /// Wall time.
     pub wall: Duration,

@@ -62,7 +62,7 @@ impl Sink {
 pub fn private() -> Result<Command, Error> {
     let kinds: [&[&str]; 2] = [&["--net", "--"], &["--user", "--map-root-user", "--net", "--"]];
     let first = usize::from(!rustix::process::geteuid().is_root());
-    let mut said = String::new();
+    let mut stderr = String::new();
     for kind in &kinds[first..] {
         let tried = Command::new("unshare").args(*kind).arg("true").output();
         let output = tried.map_err(|error| Error::Unavailable {
@@ -74,12 +74,12 @@ pub fn private() -> Result<Command, Error> {
             command.args(*kind);
             return Ok(command);
         }
-        said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     }
     Err(Error::Unavailable {
         need: "a network namespace of its own",
         found: format!(
-            "{said}; run as root, or allow unprivileged user namespaces \
+            "{stderr}; run as root, or allow unprivileged user namespaces \
              (kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, \
              user.max_net_namespaces)"
         ),
@@ -149,14 +149,14 @@ impl Network {
         ip(&["rule", "add", "ipproto", "udp", "sport", &port, "to", &sunk, "lookup", table])
     }
 
-    /// Has the kernel segment runs longer than `segments` before a sink's device.
+    /// Makes the kernel segment runs longer than `segments` before a sink's device.
     pub fn limit_segments(&self, sink: &Sink, segments: u32) -> Result<(), Error> {
         ip(&["link", "set", "dev", device(sink), "gso_max_segs", &segments.to_string()])
     }
 
-    /// Takes segmentation of UDP away from a sink's device, and that of TCP unless it is to keep
-    /// it (TSO): the kernel still makes super-packets and segments each before the device, as for a
-    /// card that cannot.
+    /// Disables segmentation of UDP on a sink's device, and that of TCP unless `keep_tso` is set:
+    /// the kernel still makes super-packets and segments each before the device, as for a card that
+    /// cannot.
     ///
     /// # Errors
     /// [`Error::Host`] with the kernel's answer.
@@ -165,8 +165,8 @@ impl Network {
         call("ethtool", &["-K", device(sink), "tso", tso, "tx-udp-segmentation", "off"])
     }
 
-    /// Has the far end of the veth pair join what arrives (GRO), as the cards of most clients do,
-    /// or take it packet by packet.
+    /// Makes the far end of the veth pair join received packets (GRO), as the cards of most clients
+    /// do, or receive them one by one.
     ///
     /// # Errors
     /// [`Error::Host`] with the kernel's answer.
@@ -175,7 +175,7 @@ impl Network {
         far.call("ethtool", &["-K", FAR_DEVICE, "gro", if joins { "on" } else { "off" }])
     }
 
-    /// Gives a sink's device a queueing discipline, such as `fq`.
+    /// Sets a queueing discipline, such as `fq`, on a sink's device.
     ///
     /// # Errors
     /// [`Error::Host`] with the kernel's answer where it was built without that discipline.
@@ -337,7 +337,7 @@ pub fn device(sink: &Sink) -> &str {
 
 fn make_ifb(made: Made, gso_max_segs: Option<&str>, queues: usize) -> Result<SocketAddr, Error> {
     let device = made.device;
-    // /sys is no use here: it shows the namespace that it was mounted in.
+    // /sys is unusable here: it shows the namespace that it was mounted in.
     if ip(&["link", "show", "dev", device]).is_ok() {
         return Ok(made.sink());
     }
@@ -395,7 +395,7 @@ pub fn mtu_bytes(sink: &Sink) -> u32 {
 }
 
 /// Returns packets and bytes that a sink's device has accepted so far: proof that they were sent.
-pub fn taken(sink: &Sink) -> Result<(u64, u64), Error> {
+pub fn sink_counts(sink: &Sink) -> Result<(u64, u64), Error> {
     let device = device(sink);
     // An ifb device counts packets that it is to transmit as received.
     let column = if matches!(sink, Sink::IfbSoftware | Sink::IfbDevice) { 0 } else { 8 };

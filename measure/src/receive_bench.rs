@@ -27,7 +27,7 @@ use crate::network::{Network, Sink};
 pub struct ReceiveLoad {
     /// Bytes of a datagram, RTP header included.
     pub bytes: u32,
-    /// Ports that get a burst in turn.
+    /// Ports that get a burst each, one after the other.
     pub streams: usize,
     /// Number of sends for a burst.
     pub sending: Sending,
@@ -40,7 +40,7 @@ impl ReceiveLoad {
     }
 
     /// Returns bytes of a packet, packets of a burst, bursts in a turn. A turn is some hundred
-    /// packets, so that a ring's wait for its block, or for its next poll, is shared by many.
+    /// packets, so that many packets share a ring's wait for its block, or for its next poll.
     pub fn sizes(self) -> (u32, u32, u32) {
         (self.bytes, self.burst(), if self.streams > 1 { 1 } else { LONG_BURSTS })
     }
@@ -143,9 +143,9 @@ impl Bench {
         for _ in 0..VERIFIED_TURNS {
             let mut due: Vec<_> = (0..streams).map(|stream| feed.coming(stream)).collect();
             let sent = feed.turn()?;
-            let (mut found, mut taken) = (None, 0);
-            intake.take(sent, PATIENCE, |key, datagram| {
-                taken += 1;
+            let (mut found, mut received) = (None, 0);
+            intake.take(sent, TIMEOUT, |key, datagram| {
+                received += 1;
                 let Some(packet) = due.get_mut(key as usize).and_then(Iterator::next) else {
                     found = Some(format!("port {key}: a packet more than was sent"));
                     return;
@@ -162,8 +162,8 @@ impl Bench {
             if let Some(found) = found {
                 return Err(wrong(found));
             }
-            if taken != sent {
-                return Err(wrong(format!("{sent} packets sent, {taken} received")));
+            if received != sent {
+                return Err(wrong(format!("{sent} packets sent, {received} received")));
             }
         }
         Ok(())
@@ -204,14 +204,14 @@ impl Bench {
         let mut feed = BurstFeed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
         let mut turn = |feed: &mut BurstFeed<'_>| -> Result<(), Error> {
             let sent = feed.turn()?;
-            let taken = intake.take(sent, PATIENCE, |_, datagram| {
+            let received = intake.take(sent, TIMEOUT, |_, datagram| {
                 // The access stands for a reader that looks at each header.
                 std::hint::black_box(datagram.first());
             })?;
-            if taken == sent {
+            if received == sent {
                 return Ok(());
             }
-            Err(wrong(format!("{sent} packets sent, {taken} received")))
+            Err(wrong(format!("{sent} packets sent, {received} received")))
         };
         for _ in 0..WARM_TURNS {
             turn(&mut feed)?;
@@ -224,18 +224,18 @@ impl Bench {
         let cost = begun.end(Duration::ZERO);
         let whole = cost.charged().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64;
         // These statistics include the warm turns, which do the same work.
-        let taken: ReceiveStats = intake.path.stats();
+        let stats: ReceiveStats = intake.path.stats();
         let cpu_s_per_gb = whole - sending_cost;
         if cpu_s_per_gb <= 0.0 {
             return Ok(None);
         }
-        let per_packet = |calls: u64| calls as f64 / taken.packets.max(1) as f64;
+        let per_packet = |calls: u64| calls as f64 / stats.packets.max(1) as f64;
         Ok(Some(Sample {
             cpu_s_per_gb,
             whole,
-            calls: per_packet(taken.calls),
-            waits: per_packet(taken.waits),
-            copies: taken.copied_bytes as f64 / taken.bytes.max(1) as f64,
+            calls: per_packet(stats.calls),
+            waits: per_packet(stats.waits),
+            copies: stats.copied_bytes as f64 / stats.bytes.max(1) as f64,
             others_share: cost.others_share(),
         }))
     }
@@ -270,25 +270,25 @@ impl Intake {
         wait: Duration,
         mut each: impl FnMut(u32, &[u8]),
     ) -> Result<u64, Error> {
-        let mut taken = 0;
-        while taken < wanted {
-            let came = self.path.receive(wait, &mut |arrivals| {
+        let mut received = 0;
+        while received < wanted {
+            let count = self.path.receive(wait, &mut |arrivals| {
                 for arrival in arrivals {
                     for datagram in arrival.datagrams() {
                         each(arrival.key, datagram);
                     }
                 }
             });
-            let came = came.map_err(|error| Error::Wrong {
+            let count = count.map_err(|error| Error::Wrong {
                 member: format!("{:?}", self.path),
                 found: error.to_string(),
             })?;
-            if came == 0 {
+            if count == 0 {
                 break;
             }
-            taken += came as u64;
+            received += count as u64;
         }
-        Ok(taken)
+        Ok(received)
     }
 }
 
@@ -305,6 +305,6 @@ const WARM_TURNS: usize = 8;
 /// Limit for a ring that waits for its block; its run has fewer bytes.
 const RUN_MAX: Duration = Duration::from_millis(700);
 /// A ring hands a block over when it is full or after some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit of repetitions after disturbance by another program.
 const TRIES: usize = 4;

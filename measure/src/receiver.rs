@@ -76,7 +76,7 @@ fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
     if set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES).is_err() {
         set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES)?;
     }
-    socket.set_read_timeout(Some(PATIENCE))
+    socket.set_read_timeout(Some(TIMEOUT))
 }
 
 /// Sends a part of the file over TCP and compares every byte. Each step starts when the bytes of
@@ -98,8 +98,8 @@ pub fn verify_download(
     let mut download = DownloadSender::open(spec, media, step_bytes, to)?;
     download.uncork().map_err(Error::host("TCP_CORK"))?;
     std::thread::scope(|scope| {
-        let told = &so_far;
-        let reader = scope.spawn(move || compare(&listener, media, told));
+        let progress = &so_far;
+        let reader = scope.spawn(move || compare(&listener, media, progress));
         let mut first = (SendStats::default(), 0);
         let mut step_by_step = || {
             while download.stats.bytes < all {
@@ -138,7 +138,7 @@ pub(crate) fn compare(
     so_far: &AtomicU64,
 ) -> Result<u64, String> {
     let (mut connection, _) = listener.accept().map_err(|error| error.to_string())?;
-    let set = connection.set_read_timeout(Some(PATIENCE));
+    let set = connection.set_read_timeout(Some(TIMEOUT));
     set.map_err(|error| error.to_string())?;
     let (mut found, mut expected) = (vec![0; 65_536], vec![0; 65_536]);
     let mut at = 0;
@@ -174,10 +174,10 @@ impl Drain {
     /// Accepts the connection that waits at `listener` and receives its bytes.
     pub fn start(listener: TcpListener) -> Drain {
         let so_far = Arc::new(Progress::default());
-        let told = so_far.clone();
+        let progress = so_far.clone();
         let thread = std::thread::spawn(move || {
             let (connection, _) = listener.accept()?;
-            drain(&connection, &told)
+            drain(&connection, &progress)
         });
         Drain { thread, so_far }
     }
@@ -198,7 +198,7 @@ impl Drain {
     }
 }
 
-fn drain(connection: &TcpStream, told: &Progress) -> std::io::Result<(u64, Duration)> {
+fn drain(connection: &TcpStream, progress: &Progress) -> std::io::Result<(u64, Duration)> {
     let mut room = vec![0_u8; DRAIN_BYTES];
     let mut all = 0;
     loop {
@@ -207,8 +207,8 @@ fn drain(connection: &TcpStream, told: &Progress) -> std::io::Result<(u64, Durat
             Ok((_, bytes)) => {
                 all += bytes as u64;
                 // One clock call for a chunk of up to a mebibyte.
-                told.processor_ns.store(thread_time().as_nanos() as u64, Ordering::Release);
-                told.bytes.store(all, Ordering::Release);
+                progress.processor_ns.store(thread_time().as_nanos() as u64, Ordering::Release);
+                progress.bytes.store(all, Ordering::Release);
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -228,5 +228,5 @@ const VERIFIED_BYTES: u64 = 8 << 20;
 const VERIFIED_STEPS: u64 = 2000;
 pub(crate) const ARRIVAL_LOOK: Duration = Duration::from_micros(30);
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN_BYTES: usize = 1 << 20;

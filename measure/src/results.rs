@@ -109,7 +109,7 @@ impl Results {
         }
     }
 
-    /// Warns where a fixed piece of work, repeated over the run, took different times.
+    /// Warns where a fixed piece of work, repeated over the run, had different durations.
     pub fn warn_of_paces(&mut self, paces: &[f64]) {
         let fastest = paces.iter().copied().fold(f64::INFINITY, f64::min);
         let slowest = paces.iter().copied().fold(0.0, f64::max);
@@ -214,7 +214,7 @@ impl Results {
     /// Writes the measurement file. An existing file is replaced completely or not at all.
     ///
     /// # Errors
-    /// [`Error::Host`], with what to do.
+    /// [`Error::Host`], with the remedy.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         save(path, &self.json())
     }
@@ -284,7 +284,7 @@ const NO_ROWS: &str = "\"rows\": []\n}";
 /// Writes a measurement file or a report completely or not at all.
 ///
 /// # Errors
-/// [`Error::Host`], with what to do.
+/// [`Error::Host`], with the remedy.
 pub fn save(path: &Path, text: &str) -> Result<(), Error> {
     let written = match fs::metadata(path) {
         // A rename would replace the device by a file.

@@ -2,8 +2,8 @@
 //! Runs cases in interleaved rounds; emits rows and warnings.
 //!
 //! A round times every case once, every other round in reverse order, so that drift affects all
-//! alike; a ratio is taken within the round. The first round warms caches and predictors and gives
-//! the number of bytes that a run needs to be long enough; its times are discarded.
+//! alike; a ratio is computed within the round. The first round warms caches and predictors and
+//! gives the number of bytes that a run needs to be long enough; its times are discarded.
 //!
 //! Sources: section 3.1 of the data-paths paper; hyperfine (warm-up, outliers as warnings).
 //! Does not choose cases; the experiments do.
@@ -24,21 +24,21 @@ use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::{INSTRUMENT_SHARE_MAX, Warning};
 
-/// Index of the case that has this turn in a round of `cases`: every other round is in reverse, so
-/// that a drift of the machine meets all alike.
+/// Index of the case that is timed at this turn in a round of `cases`: every other round is in
+/// reverse, so that a drift of the machine affects all alike.
 pub fn in_turn(round: usize, turn: usize, cases: usize) -> usize {
     if round.is_multiple_of(2) { turn } else { cases - 1 - turn }
 }
 
 /// Extent of the measurement.
 pub struct Scale {
-    /// Timed rounds; a warm-up round comes before them.
+    /// Timed rounds; a warm-up round precedes them.
     pub rounds: usize,
     /// Bytes sent for each member and size, all rounds together.
     pub bytes: u64,
 }
 
-/// Cases of one sink and one size that take turns.
+/// Cases of one sink and one size that are timed alternately.
 pub struct Group {
     /// The device that all cases send to.
     pub sink: Sink,
@@ -128,7 +128,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Enters the file's pages into this process's page tables before the first timed run, so that
-    /// no member pays for another; the time is noted.
+    /// no member pays for another; the time is added to the notes.
     fn note_of_mapping(&self, bench: &Bench, results: &mut Results) {
         if let Some(seconds) = bench.map_file() {
             results.notes.push(format!(

@@ -70,7 +70,7 @@ impl ScratchDir {
     }
 }
 
-/// Has every file below a folder written to its device, dropped from memory and read again from
+/// Writes every file below a folder to its device, drops it from memory and reads it again from
 /// front to back: the page cache then holds it in the pieces of its read-ahead and not in those of
 /// the writer, as a file that was there before a server began. Nothing changes where files lie in
 /// memory alone. Links are not followed.
@@ -129,7 +129,7 @@ pub fn memory_free_bytes() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
-/// Prefix that no user gives to a folder worth keeping.
+/// Prefix that no user would use for a folder worth keeping.
 const PREFIX: &str = ".pagewire-lab-unfinished-";
 /// Longest time between the making of a folder and its lock.
 const YOUNG: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@
 //! loop: a path that needs them pays for them, as in a server.
 //!
 //! Sources: sections 3.3 to 3.5 of the data-paths paper.
-//! Does not time anything.
+//! Does not measure time.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -157,7 +157,7 @@ impl<'a> Sender<'a> {
     pub fn step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
         let (first, count) = self.coming();
         let bytes = self.form.packet_bytes(self.datagram_bytes);
-        let taken = match self.form {
+        let result = match self.form {
             Layout::Image => {
                 let all = u64::from(count) * bytes;
                 let batch =
@@ -173,8 +173,8 @@ impl<'a> Sender<'a> {
                 self.path.send(&batch, &mut self.to, &mut self.stats)
             }
         };
-        match taken {
-            Ok(taken) => self.next = first + u64::from(taken),
+        match result {
+            Ok(accepted) => self.next = first + u64::from(accepted),
             Err(SendError::Blocked) => {
                 self.next = first;
                 wait_writable(&self.to);
@@ -185,7 +185,7 @@ impl<'a> Sender<'a> {
         Ok(first..self.next)
     }
 
-    /// Takes the first step, and repeats it for up to ten seconds where a device's queue is busy:
+    /// Sends the first batch, and repeats it for up to ten seconds where a device's queue is busy:
     /// the kernel releases the queue of a closed socket with some delay.
     pub fn first_step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
         for _ in 0..QUEUE_LOOKS {
@@ -404,7 +404,7 @@ impl<'a> DownloadSender<'a> {
 const CROWD_DATAGRAM_BYTES: u32 = 1328;
 const CROWD_BURST: u32 = 10;
 const CROWD_APART: u64 = 1489;
-/// Tries in ten seconds: on a busy machine the kernel's worker takes its time.
+/// Attempts in ten seconds: on a busy machine the kernel's worker is slow.
 const QUEUE_LOOKS: u32 = 1000;
 const QUEUE_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 

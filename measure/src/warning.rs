@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reasons to doubt a figure, and their cures.
 //!
-//! Readers trust a figure unless a warning tells them otherwise. Each warning is one line with the
-//! finding, and has a cure. It stands in the measurement file, beside the figures that it concerns,
-//! and in docs/measuring.md by its exact text.
+//! Readers trust a figure unless a warning contradicts. Each warning is one line with the finding,
+//! and has a cure. It is in the measurement file, beside the figures that it concerns, and in
+//! docs/measuring.md by its exact text.
 //!
 //! Sources: hyperfine's `src/benchmark/` (warnings that carry their cure); the traps that building
 //! pagewire's paths uncovered (docs/measuring.md, "Where the packets go").
@@ -73,13 +73,13 @@ pub enum Warning {
         /// Samples of the one with the fewest.
         samples: usize,
     },
-    /// The same work took different processor times: the frequency changed, or the load on the
+    /// The same work used different processor times: the frequency changed, or the load on the
     /// other thread of the core.
     FrequencyChanged {
         /// Excess of the longest time over the shortest.
         share: f64,
     },
-    /// The hypervisor ran something else on the cores.
+    /// The hypervisor ran other work on the cores.
     StolenTime {
         /// Stolen share of the cores' time during the measurement.
         share: f64,

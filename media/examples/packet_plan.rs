@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints the packet plan of a transport stream file: where each RTP packet's payload lies in the
-//! file, when it is due, and where play can start.
+//! Prints the packet plan of a transport stream file: the place of each RTP packet's payload in the
+//! file, its due time, and the places at which play can start.
 //!
 //! `cargo run -p pagewire-media --example packet_plan [FILE]`; without FILE, the repository's clip.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access units: a picture or a frame of sound, whole, with its time.
+//! An access unit is one whole picture or frame of sound, with its time.
 //!
-//! What a depayloader puts together from packets, and what a writer puts into a file.
+//! Depayloaders assemble them from packets; writers store them in files.
 //!
 //! Sources: RFC 3550 §5.1 (timestamps); ISO/IEC 14496-15 §5.3.2, §8.3.2 (NAL units with lengths);
 //! AV1-ISOBMFF §2.4 (samples of AV1).
@@ -9,16 +9,15 @@
 /// A picture or a frame of sound, as a sample of an MP4 file holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessUnit {
-    /// When it is presented, in units of the RTP clock of its codec
-    /// ([`crate::Codec::clock_rate_hz`]) from an origin that the units of a track share. It does
-    /// not wrap.
+    /// Presentation time, in units of the RTP clock of its codec ([`crate::Codec::clock_rate_hz`])
+    /// from an origin that all units of a track share. It does not wrap.
     pub time: i64,
-    /// Its bytes. H.264 and H.265: NAL units, each behind its length in four bytes, without access
+    /// Content. H.264 and H.265: NAL units, each after its length in four bytes, without access
     /// unit delimiters. AV1: open bitstream units with sizes, without temporal delimiters. AAC: a
-    /// raw_data_block. The others: a frame.
+    /// raw_data_block. Other codecs: a frame.
     pub bytes: Vec<u8>,
     /// True if decoding can begin here: a key frame, and every frame of sound.
     pub is_start: bool,
-    /// True if packets between it and the unit before were lost.
+    /// True if packets between this unit and the one before were lost.
     pub is_after_loss: bool,
 }

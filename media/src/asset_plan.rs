@@ -5,10 +5,10 @@ use crate::plan::{PacketPlan, PlanKey};
 use crate::tracks::Presentation;
 use crate::{PlanFault, tracks};
 
-/// Plan of a file, as a scan makes it and a store keeps it.
+/// Plan of a file, created by a scan and saved by a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AssetPlan {
-    /// The file is sent as it is, a transport stream in one RTP stream.
+    /// The file is sent unchanged, a transport stream in one RTP stream.
     TransportStream(PacketPlan),
     /// Each track of the file is an RTP stream.
     Tracks(Presentation),
@@ -23,10 +23,10 @@ impl AssetPlan {
         }
     }
 
-    /// The plan of the file with this key, from what [`encode`](Self::encode) made of it.
+    /// Decodes the plan of the file with this key, as written by [`encode`](Self::encode).
     ///
     /// # Errors
-    /// The bytes are no plan, or that of another file.
+    /// The bytes are not a plan, or are that of another file.
     pub fn decode(bytes: &[u8], key: &PlanKey) -> Result<AssetPlan, PlanFault> {
         match bytes.starts_with(&tracks::MAGIC) {
             true => Presentation::decode(bytes, key).map(AssetPlan::from),
@@ -42,7 +42,7 @@ impl AssetPlan {
         }
     }
 
-    /// Average bitrate of what is sent, without RTP headers; at least 1.
+    /// Average bitrate of the sent media, without RTP headers; at least 1.
     pub fn bits_per_second(&self) -> u64 {
         match self {
             AssetPlan::TransportStream(plan) => plan.bits_per_second(),
@@ -50,7 +50,7 @@ impl AssetPlan {
         }
     }
 
-    /// The packet plan, where the asset is a transport stream.
+    /// The packet plan, if the asset is a transport stream.
     pub fn transport_stream(&self) -> Option<&PacketPlan> {
         match self {
             AssetPlan::TransportStream(plan) => Some(plan),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bits of parameter sets and frame headers, read from the highest on.
 //!
-//! Reading past the end gives none, so a header that is cut off has no fields rather than wrong
-//! ones.
+//! Reading past the end returns `None`, so a truncated header has no fields rather than wrong ones.
 //!
 //! Sources: ISO/IEC 14496-10 §7.3.1 (emulation prevention), §9.1 (Exp-Golomb codes).
 //! Does not read backwards, or more than 32 bits at once.
@@ -57,7 +56,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// The bytes of a NAL unit without those that only keep start codes out of it.
+/// Returns the bytes of a NAL unit without emulation prevention bytes.
 pub(crate) fn without_emulation(bytes: &[u8]) -> Vec<u8> {
     let mut clean = Vec::with_capacity(bytes.len());
     let mut zeros = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! NAL units in byte stream format: between start codes.
 //!
-//! The search looks at one byte in three where no start code is near, and copies nothing.
+//! The search examines one byte in three where no start code is near, and copies nothing.
 //!
 //! Sources: ISO/IEC 14496-10 annex B, ISO/IEC 23008-2 annex B.
 //! Does not read the units.
 
-/// Offsets behind each start code.
+/// Offsets after each start code.
 pub(crate) fn start_codes(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -26,7 +26,7 @@ pub(crate) fn start_codes(bytes: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// NAL units behind start codes, without the zeros behind them; none of them is empty.
+/// Iterates over the NAL units after start codes, without trailing zeros; none of them is empty.
 pub(crate) fn started_nals(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut starts = start_codes(bytes).peekable();
     std::iter::from_fn(move || {
@@ -41,7 +41,7 @@ pub(crate) fn started_nals(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A NAL unit without the zeros behind it: those of the next start code, or padding.
+/// Removes trailing zeros from a NAL unit: they belong to the next start code, or are padding.
 pub(crate) fn without_zeros(nal: &[u8]) -> &[u8] {
     &nal[..nal.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
 }

@@ -10,10 +10,10 @@ use crate::tracks::{Container, Presentation};
 use crate::wav::{WavDemuxer, is_wav};
 use crate::{DemuxError, Refusal};
 
-/// Bytes that tell the kind of most files.
+/// Bytes that identify the kind of most files.
 const BEGINNING_BYTES: usize = 12;
 
-/// A demuxer: reads where a file's samples lie, some at a time.
+/// A demuxer: reads the places of a file's samples, some at a time.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Demuxer {
@@ -21,15 +21,15 @@ pub enum Demuxer {
     Mp4(Box<Mp4Demuxer>),
     /// Of Matroska and WebM.
     Mkv(Box<MkvDemuxer>),
-    /// Of frames of sound one behind the other.
+    /// Of consecutive frames of sound.
     Frames(Box<FrameDemuxer>),
     /// Of RIFF/WAVE, RF64 and BW64.
     Wav(Box<WavDemuxer>),
 }
 
 impl Demuxer {
-    /// The demuxer for a file, by its first bytes, or those behind its tags; none for a file
-    /// without tracks, or one that cannot be read.
+    /// Returns the demuxer for a file, chosen by its first bytes or those after its tags; `None`
+    /// for a file without tracks, or one that cannot be read.
     pub fn of(file: &(impl ReadAt + ?Sized), file_bytes: u64) -> Option<Demuxer> {
         let mut beginning = [0; BEGINNING_BYTES];
         let beginning = &mut beginning[..file_bytes.min(BEGINNING_BYTES as u64) as usize];
@@ -42,7 +42,7 @@ impl Demuxer {
         })
     }
 
-    /// Name of the kind of file, for people; that of a fragmented MP4 is known at the end.
+    /// Name of the kind of file, for messages; that of a fragmented MP4 is known only at the end.
     pub fn name(&self) -> &'static str {
         let container = match self {
             Demuxer::Mp4(_) => Container::Mp4,
@@ -53,7 +53,7 @@ impl Demuxer {
         container.name()
     }
 
-    /// Reads on, for about `samples` samples; true when all is read.
+    /// Reads on, for about `samples` samples; true if all is read.
     ///
     /// # Errors
     /// The file cannot be streamed, or cannot be read.
@@ -70,8 +70,8 @@ impl Demuxer {
         }
     }
 
-    /// Bytes of the file up to the place that is read next. Tables of an MP4 count when they are
-    /// begun, so it tells how far the demuxer is and not how long it will take.
+    /// Bytes of the file up to the next place to read. Tables of an MP4 count when they are
+    /// started, so this shows the progress of the demuxer and not its remaining time.
     pub fn position(&self) -> u64 {
         match self {
             Demuxer::Mp4(demuxer) => demuxer.position(),

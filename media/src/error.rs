@@ -2,8 +2,8 @@
 //! Reasons why a file cannot be streamed, and why a stored plan is not used.
 //!
 //! Neither is a fault of the program. A [`Refusal`] concerns a media file: it is shown in the index
-//! and in RTSP's answer 415, so it names the finding and a cure. A [`PlanFault`] concerns a cached
-//! plan; the cure is always to make the plan again.
+//! and in RTSP's answer 415, so it names the finding and a remedy. A [`PlanFault`] concerns a
+//! cached plan; the remedy is always to create the plan again.
 
 use crate::tracks::SampleFault;
 
@@ -14,14 +14,14 @@ pub enum Refusal {
     /// There is nothing in the file.
     #[error("empty file: 0 bytes")]
     Empty,
-    /// The file's content is that of no format that is streamed.
+    /// The file's content has no supported format.
     #[error(
         "unknown format: not MP4, Matroska, MPEG audio, ADTS, WAV or MPEG transport stream (its \
          first bytes begin none of them, and no row of sync bytes 0x47 at a distance of 188 or 192 \
          bytes is in the first {searched_bytes} bytes); look what it is (ffprobe FILE)"
     )]
     UnknownFormat {
-        /// Bytes searched for those of a transport stream.
+        /// Bytes searched for sync bytes of a transport stream.
         searched_bytes: u64,
     },
     /// The file is too small to hold two packets.
@@ -48,7 +48,7 @@ pub enum Refusal {
         /// Distance of the sync bytes.
         found: u64,
     },
-    /// There is no clock to pace by.
+    /// The stream has no clock for pacing.
     #[error(
         "transport stream without a clock to pace by: {pcrs} PCR found, two of one time base \
          needed (ISO/IEC 13818-1 §2.4.3.5); remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
@@ -82,7 +82,7 @@ pub enum Refusal {
         /// Limit of that kind.
         limit: u64,
     },
-    /// Segments have packets of 188 bytes; these come with their arrival times.
+    /// Segments have packets of 188 bytes; the packets of this file have arrival times.
     #[error(
         "transport stream of packets of {stride} bytes: segments have none but 188; remux it \
          (ffmpeg -i IN -map 0 -c copy OUT.ts)"
@@ -137,18 +137,18 @@ pub enum Refusal {
         container: &'static str,
         /// Offset of the structure.
         offset: u64,
-        /// What was found.
+        /// Description of the fault.
         what: String,
     },
-    /// The file has no index: nothing tells where its samples are.
+    /// The file has no index: the places of its samples are unknown.
     #[error("{container} without its index (moov): {what}")]
     NoIndex {
         /// Kind of file.
         container: &'static str,
-        /// The finding and the cure.
+        /// The finding and the remedy.
         what: &'static str,
     },
-    /// The header of a WAV file is broken, or there is no sound behind it.
+    /// The header of a WAV file is broken, or no sound follows it.
     #[error(
         "WAV broken at byte {offset}: {what}; write it anew (ffmpeg -i IN -c:a pcm_s16le OUT.wav)"
     )]
@@ -165,7 +165,7 @@ pub enum Refusal {
         found: String,
         /// The reason.
         reason: &'static str,
-        /// What to do, with a command.
+        /// Remedy, with a command.
         cure: &'static str,
     },
     /// A sample cannot be sent.
@@ -180,7 +180,7 @@ pub enum Refusal {
         track: u32,
         /// Number of the sample, from 0 on.
         sample: usize,
-        /// What is wrong with it.
+        /// Fault of the sample.
         fault: SampleFault,
     },
     /// No track can be sent.
@@ -208,7 +208,7 @@ pub enum Refusal {
     Changed {
         /// Bytes given to the scanner.
         fed_bytes: u64,
-        /// Bytes the file was said to have.
+        /// Size of the file given by the caller, in bytes.
         file_bytes: u64,
     },
 }
@@ -235,26 +235,26 @@ pub enum SpliceRefusal {
          §2.4.4); remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
     )]
     NoMap,
-    /// The programme asked for is not there.
+    /// The requested programme is missing.
     #[error(
         "joining programme {number} of a transport stream: not in its head; the first there is \
          {first}"
     )]
     NoProgramme {
-        /// Programme asked for.
+        /// Requested programme.
         number: u16,
         /// First programme of the stream.
         first: u16,
     },
-    /// There is no clock reference where the file is entered.
+    /// No clock reference was found at the entry point of the file.
     #[error(
         "joining a transport stream: no PCR on PID {pid} in {packets} packets from the place of \
          entry; remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
     )]
     NoClock {
-        /// PID of the clock by the map; 8191 says that there is none.
+        /// PCR_PID of the programme map table; 8191 means none.
         pid: u16,
-        /// Packets looked at.
+        /// Packets examined.
         packets: u64,
     },
     /// Timestamps cannot be rewritten because their packets are scrambled.
@@ -295,7 +295,7 @@ pub enum SpliceSettingsFault {
     /// The rate is too low for tables and clock, or too high for a bounded queue.
     #[error("constant_rate {rate}: write {least} to {most} bits per second")]
     Rate {
-        /// Rate asked for.
+        /// Requested rate.
         rate: u64,
         /// Smallest rate.
         least: u64,
@@ -312,7 +312,7 @@ pub enum SpliceSettingsFault {
         /// Limit.
         limit: usize,
     },
-    /// Programme number 0 stands for the network (ISO/IEC 13818-1 §2.4.4.5).
+    /// Programme number 0 refers to the network (ISO/IEC 13818-1 §2.4.4.5).
     #[error("service_id 0: names the network, not a service; write 1 to 65535")]
     ServiceId,
 }
@@ -321,7 +321,7 @@ pub enum SpliceSettingsFault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MuxRefusal {
-    /// The name does not tell the kind of file.
+    /// The name does not identify the kind of file.
     #[error("output {name}: its end names no kind of file; write .mp4, .m4v, .m4a or .ts")]
     Name {
         /// Name of the file.
@@ -332,7 +332,7 @@ pub enum MuxRefusal {
     TrackCount {
         /// Kind of file.
         kind: &'static str,
-        /// Tracks asked for.
+        /// Requested tracks.
         found: usize,
         /// Limit.
         limit: usize,
@@ -346,7 +346,7 @@ pub enum MuxRefusal {
         codec: String,
         /// Kind of file.
         kind: &'static str,
-        /// The reason, with the cure.
+        /// The reason, with the remedy.
         reason: &'static str,
     },
     /// There is no such track.
@@ -363,7 +363,7 @@ pub enum MuxRefusal {
         /// Index of the track.
         track: usize,
     },
-    /// The unit is larger than one that is written.
+    /// The unit is larger than the limit of the writer.
     #[error("track {track}: a unit of {bytes} bytes: {limit} at most are written")]
     TooLarge {
         /// Index of the track.
@@ -414,7 +414,7 @@ pub enum MuxRefusal {
         /// Limit towards the future.
         ahead_ms: i64,
     },
-    /// What comes after the unit is already in the file.
+    /// Later units are already in the file.
     #[error(
         "track {track}: a unit {by_ms} ms too late: later ones are written; hand units over in \
          the order of their times"
@@ -433,7 +433,7 @@ pub enum MuxRefusal {
     LeftOut {
         /// Index of the track.
         track: usize,
-        /// Seconds for which the file's beginning waited.
+        /// Seconds for which the start of the file was delayed.
         waited_s: i64,
     },
 }
@@ -442,9 +442,9 @@ pub enum MuxRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Places where the clock was set anew.
+    /// Places at which the clock was reset.
     ClockBreaks,
-    /// Places where the row of sync bytes was interrupted.
+    /// Places at which the row of sync bytes was interrupted.
     SyncLosses,
     /// Different sets of PAT and PMT.
     TableSets,
@@ -512,14 +512,14 @@ pub enum TextFault {
     NoCue,
 }
 
-/// Reason why a stored plan is not used; it has to be made again.
+/// Reason for not using a stored plan; it must be created again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanFault {
     /// The bytes do not begin as a plan does.
     #[error("stored plan: not a plan of pagewire")]
     Foreign,
-    /// Made by another version of the program.
+    /// Written by another version of the program.
     #[error("stored plan: format {found}, this program writes {expected}")]
     Version {
         /// The format's number in the file.
@@ -533,7 +533,7 @@ pub enum PlanFault {
         /// Part that differs.
         which: Aspect,
     },
-    /// The bytes are not those that were written, or contradict each other.
+    /// The bytes were altered, or contradict each other.
     #[error("stored plan: damaged at byte {offset}: {what}")]
     Damaged {
         /// Offset of the fault.

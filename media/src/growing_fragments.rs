@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fragments of MP4 of a transport stream while it is recorded or sent: each stream by itself, cut
+//! Fragments of MP4 of a transport stream while it is recorded or sent: each stream separately, cut
 //! where [`GrowingSegments`](crate::GrowingSegments) cuts the file.
 //!
 //! Each segment is demultiplexed by itself when it is added ([`RecordedStreams`]), to know its
@@ -8,18 +8,18 @@
 //! follow those of the segment before as long as their times agree within 20 ms, so that rounding
 //! to 90 kHz makes neither gap nor overlap.
 //!
-//! A new period begins where the times of the source do not go on, where the source comes late by a
-//! second or more, and where a stream comes or has parameters that its initialization section does
-//! not have. Pictures that come before the first key frame of a period are left out, and sound that
-//! ends before it.
+//! A new period begins where the times of the source are discontinuous, where the source is late by
+//! a second or more, and where a stream appears or has parameters that its initialization section
+//! lacks. Pictures before the first key frame of a period are dropped, and sound that ends before
+//! it.
 //!
-//! Each programme of a channel has fragments of its own, on the timeline of those before; the
-//! oldest are forgotten.
+//! Each programme of a channel has fragments of its own, which continue the timeline; the oldest
+//! are dropped.
 //!
 //! Costs a pass over the packets of each segment; 100 bytes a segment and 48 bytes a fragment.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times of 33 bits); ISO/IEC 14496-12 §8.8.
-//! Does not write descriptions or keep media.
+//! Does not write descriptions or store media.
 
 use std::io;
 use std::ops::Range;
@@ -40,7 +40,7 @@ const APART_MAX: i64 = SECOND;
 /// Parts of a second by which sound may differ from that before: as within a segment.
 const TOLERANCE_PER_SECOND: i64 = 50;
 
-/// Boxes of a fragment take about so many bytes, and so many for a sample.
+/// Approximate bytes of boxes per fragment, and per sample.
 const BOXES_BYTES: u64 = 200;
 const SAMPLE_BOXES_BYTES: u64 = 16;
 
@@ -53,9 +53,9 @@ pub struct GrowingFragments {
     /// The fragments of each stream.
     fragments: Vec<Vec<GrowingFragment>>,
     periods: Vec<FragmentPeriod>,
-    /// First time of the segment added last, and where it lies on the timeline.
+    /// First time of the segment added last, and its place on the timeline.
     last: Option<(u64, i64)>,
-    /// End of what was before all of them, as [`FragmentPeriod::start`].
+    /// End of the media before all of them, as [`FragmentPeriod::start`].
     begins_after: i64,
 }
 
@@ -70,11 +70,11 @@ pub struct GrowingFragment {
     pub end: u64,
     /// About its bytes.
     pub bytes: u64,
-    /// True when it begins with a sample that needs no other.
+    /// True if it begins with a sample that needs no other.
     pub is_independent: bool,
     /// Units added to the times of the demultiplexer.
     moved: i64,
-    /// Samples of the segment that are left out at its beginning.
+    /// Samples dropped at the start of the segment.
     skipped: u32,
 }
 
@@ -85,7 +85,7 @@ pub struct FragmentPeriod {
     pub first: usize,
     /// Start, in units of 90 kHz from that of the recording.
     pub start: u64,
-    /// By stream; none where it is not in the period.
+    /// By stream; `None` if it is not in the period.
     pub tracks: Vec<Option<PeriodTrack>>,
     /// Time of the first segment by [`GrowingSegment::start`], and by how much the source was late.
     segment_start: i64,
@@ -105,7 +105,7 @@ pub struct PeriodTrack {
     pub init: Vec<u8>,
 }
 
-/// A fragment, and the facts of which its bytes are made.
+/// A fragment, and the data from which its bytes are generated.
 #[derive(Debug)]
 pub struct FragmentSource {
     fragment: GrowingFragment,
@@ -118,7 +118,7 @@ impl GrowingFragments {
     /// Time of the recording's beginning on the timeline: nothing is decoded before zero.
     pub const ORIGIN_S: u64 = 10;
 
-    /// One of so many `streams`, whose first segment is that of this number.
+    /// Creates the fragments of this number of `streams`, with the number of the first segment.
     pub fn new(streams: usize, first: usize) -> GrowingFragments {
         let fragments = (0..streams).map(|_| Vec::new()).collect();
         GrowingFragments {
@@ -131,7 +131,8 @@ impl GrowingFragments {
         }
     }
 
-    /// Those of another programme, which begins with the segment of number `first`, behind these.
+    /// Creates the fragments of the next programme, which begins with the segment of number `first`
+    /// and follows these on the timeline.
     pub fn followed_by(&self, streams: usize, first: usize) -> GrowingFragments {
         let begins_after = self.ended().unwrap_or(self.begins_after);
         GrowingFragments { begins_after, ..GrowingFragments::new(streams, first) }
@@ -160,8 +161,8 @@ impl GrowingFragments {
         self.contexts.last().map_or_else(|| streams.pids(), |context| context.next_pids.clone())
     }
 
-    /// Adds the next segment, in which `part` was found. `late` is the time by which the source is
-    /// later than its own clock says, in ticks.
+    /// Adds the next segment, in which `part` was found. `late` is the delay of the source against
+    /// its own clock, in ticks.
     pub fn push(
         &mut self,
         streams: &RecordedStreams,
@@ -199,7 +200,7 @@ impl GrowingFragments {
         self.contexts.push(part.context);
     }
 
-    /// True when times go on in the present period.
+    /// True if the times continue those of the current period.
     fn fits(&self, begins: i64, due: &PartDue) -> bool {
         let Some(period) = self.periods.last() else { return false };
         let expected = origin(SECOND) + period.start as i64 + due.begins - period.segment_start;
@@ -207,7 +208,7 @@ impl GrowingFragments {
         !due.is_break && !is_late && (begins - expected).abs() <= APART_MAX
     }
 
-    /// Start of a period that begins with a segment: behind all that was before.
+    /// Returns the start of a period that begins with a segment: after all earlier media.
     fn next_start(&self, due: &PartDue) -> i64 {
         (due.begins + due.late).max(self.ended().unwrap_or(self.begins_after)).max(0)
     }
@@ -219,7 +220,7 @@ impl GrowingFragments {
         Some(scaled(last.end as i64, SECOND as u64, timescale) - origin(SECOND))
     }
 
-    /// True when the present period lacks a stream, or parameters of one.
+    /// True if the present period lacks a stream, or parameters of one.
     fn needs_period(&self, streams: &RecordedStreams, part: &RecordedPart) -> bool {
         let Some(period) = self.periods.last() else { return true };
         let mut tracks = part.tracks.iter().zip(&period.tracks).enumerate();
@@ -257,7 +258,7 @@ impl GrowingFragments {
         });
     }
 
-    /// The fragment of a stream in the segment that is added, whose times begin at `base`.
+    /// Returns the fragment of a stream in the segment being added, whose times begin at `base`.
     fn fragment(
         &self,
         (stream, is_video): (usize, bool),
@@ -274,7 +275,7 @@ impl GrowingFragments {
         let before = self.fragments[stream].last().filter(|one| one.segment >= period.first);
         if let Some(ended) = before.map(|before| before.end as i64).filter(|_| !is_video) {
             let is_near = (first - ended).abs() <= timescale / TOLERANCE_PER_SECOND;
-            // Sound of a stream that goes back in time is not played over that before.
+            // Sound of a stream whose times decrease is not played over earlier sound.
             moved += if is_near || first < ended { ended - first } else { 0 };
         }
         let period_start =
@@ -289,7 +290,8 @@ impl GrowingFragments {
         };
         let (start, end) = track.presented(skipped..track.samples.len())?;
         let (start, end) = (start + moved, end + moved);
-        // What was announced stays, where pictures overlap those before.
+        // Announced segments do not change: pictures that overlap the segment before start at its
+        // end.
         let start = match before.filter(|_| is_video) {
             Some(before) => start.max(before.end as i64),
             None => start,
@@ -339,8 +341,8 @@ impl GrowingFragments {
         Some(&period.tracks.get(stream)?.as_ref()?.init)
     }
 
-    /// The fragment of a stream that starts at this time, in the period that begins with segment
-    /// `first`, with what it is made of.
+    /// Returns the fragment of a stream that starts at this time, in the period that begins with
+    /// segment `first`, with its source data.
     pub fn find(&self, stream: usize, first: usize, start: u64) -> Option<FragmentSource> {
         let (number, period) = self.period(first)?;
         let codec = period.tracks.get(stream)?.as_ref()?.codec.clone();
@@ -359,8 +361,8 @@ impl GrowingFragments {
         first < self.first && oldest.is_none_or(|oldest| start < oldest.start)
     }
 
-    /// The period that begins with a segment, and its number. Numbers of segments are those of the
-    /// file; those of periods depend on the first segment that was looked at.
+    /// Returns the period that begins with a segment, and its number. Numbers of segments are those
+    /// of the file; those of periods depend on the first segment added.
     fn period(&self, first: usize) -> Option<(usize, &FragmentPeriod)> {
         let number = self.periods.binary_search_by_key(&first, |period| period.first).ok()?;
         Some((number, &self.periods[number]))
@@ -373,10 +375,10 @@ impl FragmentSource {
         &self.fragment
     }
 
-    /// Makes the fragment, of this segment of the file.
+    /// Creates the fragment from this segment of the file.
     ///
     /// # Errors
-    /// `file` cannot be read, or has not what it had.
+    /// `file` cannot be read, or has changed.
     pub fn make<'p>(
         &self,
         streams: &RecordedStreams,
@@ -409,13 +411,13 @@ impl FragmentSource {
 }
 
 impl PeriodTrack {
-    /// Its language (ISO 639-2); none where it is unknown or undetermined.
+    /// Its language (ISO 639-2); `None` if unknown or undetermined.
     pub fn language_name(&self) -> Option<String> {
         language_code(self.language)
     }
 
-    /// That of these samples; `known` is their codec where they do not tell. None where a decoder
-    /// would lack parameters.
+    /// Returns the codec of these samples; `known` is their codec if they do not contain it. `None`
+    /// if a decoder would lack parameters.
     fn of(found: &PartTrack, known: Option<Codec>, language: Option<[u8; 3]>) -> Option<Self> {
         let codec = found.codec.clone().or(known)?;
         let one = found.presentation(codec.clone(), language, 0, 0..1, u64::MAX)?;
@@ -433,7 +435,7 @@ struct PartDue {
     is_break: bool,
 }
 
-/// The timeline's time of the recording's beginning.
+/// Time on the timeline at which the recording begins.
 fn origin(timescale: i64) -> i64 {
     GrowingFragments::ORIGIN_S as i64 * timescale
 }
@@ -450,7 +452,7 @@ fn leading_start(part: &RecordedPart) -> Option<(i64, i64)> {
     Some((at(0), at(track.led_by())))
 }
 
-/// True when a decoder with the parameters `known` decodes what has those of `found`.
+/// True if a decoder with the parameters `known` can decode samples with those of `found`.
 fn has_parameters(known: &Codec, found: &Codec) -> bool {
     let are_known = |known: &[Vec<u8>], found: &[Vec<u8>]| {
         let is_known = |set: &Vec<u8>| known.contains(set);

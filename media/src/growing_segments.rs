@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of a transport stream while it is recorded or sent, and parts of them: it grows, and
-//! what was cut stays.
+//! Segments of a transport stream while it is recorded or sent, and parts of them: the list grows,
+//! and earlier cuts do not change.
 //!
-//! The target duration is chosen once, from the first key frames: the least that they keep, at
+//! The target duration is chosen once, from the first key frames: the shortest that they allow, at
 //! least [`TARGET_S_MIN`] seconds. A segment ends at the first key frame about that long after its
-//! start; or at an earlier one, if the next may come too late, by the longest distance of the first
-//! key frames. Where none comes in time it ends with another picture, or by the clock where
-//! pictures are missing. It also ends where the clock is set anew, and behind tables that name
-//! other streams: before the first picture if they are other pictures, before the first key frame
-//! if it is other sound. Only what is settled is cut: whose packets and times a longer plan does
-//! not change.
+//! start, or at an earlier one if the next may be too late, judged by the longest distance of the
+//! first key frames. If there is none in time it ends with another picture, or by the clock if
+//! pictures are missing. It also ends at a reset of the clock, and after tables that name other
+//! streams: before the first picture if the pictures are other ones, before the first key frame if
+//! the sound is. Only settled media is cut: packets and times that a longer plan does not change.
 //!
-//! A part has whole access units, as many as last [`PART_TICKS`] at most; the last part of a
-//! segment may be shorter. Their duration is chosen once, from the first access units: parts may be
-//! no longer, and little shorter. Parts are cut before it is known where their segment ends, so a
-//! segment never ends before the last part that was cut. One whose access units come so otherwise
-//! that its first part is longer, or much shorter, has none.
+//! A part has whole access units, lasting at most [`PART_TICKS`]; the last part of a segment may be
+//! shorter. Their duration is chosen once, from the first access units: parts may be no longer, and
+//! little shorter. Parts are cut before the end of their segment is known, so a segment never ends
+//! before the last part that was cut. A segment has no parts if its access units have such times
+//! that its first part is longer, or much shorter.
 //!
 //! A channel, which has no end, is cut by its access units ([`StreamUnits`]) in place of a plan.
-//! Its first segment begins with a key frame, and the oldest are forgotten. Bytes count on.
+//! Its first segment begins with a key frame, and the oldest segments are dropped. Byte offsets
+//! continue to count.
 //!
-//! Bytes of the file that are no packet, such as one whose sync byte was damaged on the way, are in
-//! the segment of the packet before: players pass over them.
+//! Bytes of the file outside of packets, such as a packet with a damaged sync byte, are in the
+//! segment of the packet before: players skip them.
 //!
-//! A segment begins with the packet of its key frame, or with the tables directly before; where
-//! they lie further off, or the key frame lacks parameter sets, these are put in front of it. So
-//! are the tables of one that begins with another picture.
+//! A segment begins with the packet of its key frame, or with the tables directly before; if they
+//! are further away, or the key frame lacks parameter sets, these are sent before it. So are the
+//! tables of a segment that begins with another picture.
 //!
 //! Costs a look at each access unit; 64 bytes a segment, and 32 a part of the last
 //! [`PARTED_SEGMENTS`].
@@ -49,27 +49,27 @@ const TARGET_S_MIN: u64 = 2;
 /// Longest target duration.
 const TARGET_S_MAX: u64 = 10;
 
-/// Ticks by which a key frame may come early: encoders' clocks differ.
+/// Ticks by which a key frame may be early: encoders' clocks differ.
 const EARLY_TICKS: u64 = TICKS_PER_SECOND / 10;
 
-/// Shortest segment that ends before its time because the next key frame may come too late.
+/// Shortest segment that ends early because the next key frame may be too late.
 const LEAST_TICKS: u64 = TICKS_PER_SECOND;
 
-/// Time that a target duration may be exceeded by when it is rounded, also where start and end of a
-/// segment were rounded before.
+/// Time by which rounding may exceed a target duration, also if start and end of a segment were
+/// rounded before.
 const ROUNDING_TICKS: u64 = TICKS_PER_SECOND / 2 - TICKS_PER_SECOND / 1000;
 
-/// Time for which access units may not come before a segment is cut by the clock.
+/// Time without access units after which a segment is cut by the clock.
 const SILENCE_TICKS: u64 = 2 * TICKS_PER_SECOND;
 
-/// Longest distance of two access units that is told by their own times alone, and longest
-/// difference from that by the clock.
+/// Longest distance of two access units that is derived from their own times only, and longest
+/// difference of that from the clock.
 const STEP_TICKS_MAX: u64 = TICKS_PER_SECOND;
 
 /// Hundredths of the longest part that all last but independent ones and the last of a segment.
 pub(crate) const PART_LEAST: u64 = 85;
 
-/// Segments whose parts are kept, with the one that is not whole.
+/// Segments whose parts are stored, including the unfinished one.
 const PARTED_SEGMENTS: usize = 16;
 
 const PACKET_BYTES: u64 = crate::TS_PACKET_BYTES as u64;
@@ -77,26 +77,26 @@ const PACKET_BYTES: u64 = crate::TS_PACKET_BYTES as u64;
 /// A segment of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrowingSegment {
-    /// Packets in front of its bytes of the file: the tables, where it does not begin with them.
+    /// Packets sent before its bytes of the file: the tables, if it does not begin with them.
     pub tables: Box<[u8]>,
     /// Its bytes of the file.
     pub file: Range<u64>,
-    /// Start, in ticks from that of the first.
+    /// Start, in ticks from the start of the first segment.
     pub start: u64,
-    /// Duration in ticks. Behind a hole the next begins later.
+    /// Duration in ticks. After a gap the next one begins later.
     pub ticks: u64,
-    /// True when timestamps are set anew at its start, or it has other streams.
+    /// True if timestamps are reset at its start, or its streams are other ones.
     pub is_break: bool,
 }
 
 /// A part of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrowingPart {
-    /// Its bytes of the file. In front of the first part are the tables of its segment.
+    /// Its bytes of the file. The tables of its segment precede the first part.
     pub file: Range<u64>,
     /// Duration in ticks, no longer than [`GrowingSegments::part_ticks`].
     pub ticks: u64,
-    /// True when it begins with a key frame.
+    /// True if it begins with a key frame.
     pub is_independent: bool,
 }
 
@@ -108,13 +108,13 @@ pub struct GrowingSegments {
     apart: u64,
     /// Time at which the first segment begins.
     first: u64,
-    /// Delay of presentation, which is that of the first picture.
+    /// Presentation delay: that of the first picture.
     delay: u64,
     segments: Vec<GrowingSegment>,
     /// Segments that were forgotten, and the breaks among them.
     forgotten: usize,
     forgotten_breaks: usize,
-    /// Parts of the last segments, then those of the segment that is not whole.
+    /// Parts of the last segments, then those of the unfinished segment.
     parts: VecDeque<Vec<GrowingPart>>,
     /// Starts of that segment and of its next part; its tables.
     segment: CutPlace,
@@ -122,11 +122,11 @@ pub struct GrowingSegments {
     tables: Box<[u8]>,
     /// Longest part.
     part_ticks: u64,
-    /// False when its access units make no parts of that duration.
+    /// False if its access units cannot form parts of that duration.
     has_parts: bool,
-    /// The last place where that part can end.
+    /// The last place at which that part can end.
     last: Option<CutPlace>,
-    /// The last access unit that was looked at.
+    /// The last access unit processed.
     seen: Option<SeenUnit>,
     played: PlayedStreams,
     breaks: BreakBudget,
@@ -136,14 +136,14 @@ pub struct GrowingSegments {
 /// A place where media can be cut.
 #[derive(Debug, Clone, Copy)]
 struct CutPlace {
-    /// The first packet behind it, and where that begins.
+    /// The first packet after it, and the offset of that packet.
     packet: u64,
     byte: u64,
     /// Time of presentation.
     ticks: u64,
     is_key: bool,
     is_break: bool,
-    /// Tables to be put in front.
+    /// Tables to send before it.
     tables: Option<EntryContext>,
 }
 
@@ -159,15 +159,15 @@ struct SeenUnit {
     access_unit: u64,
     decoded: Option<u64>,
     ticks: u64,
-    /// Usual time to the next; zero where it is longer than a part.
+    /// Usual time to the next; zero if it is longer than a part.
     step: u64,
     /// The tables in force.
     context: EntryContext,
 }
 
 impl GrowingSegments {
-    /// None until enough is recorded to choose a target duration, of a plan whose packets do not
-    /// lie from the file's first byte on, and of one without places to start.
+    /// `None` until enough is recorded to choose a target duration, for a plan whose packets do not
+    /// start at the file's first byte, and for one without places to start.
     pub fn of(plan: &PacketPlan, is_complete: bool) -> Option<GrowingSegments> {
         let is_plain = plan.stride() == PACKET_BYTES
             && plan.extents().first().is_some_and(|extent| extent.file_offset == 0);
@@ -182,8 +182,8 @@ impl GrowingSegments {
         Some(GrowingSegments::begin(CutPlace::new(0, first.presented_ticks, plan), apart, delay))
     }
 
-    /// Those of a channel, whose key frames may be `apart` so far later on. None until enough is
-    /// sent to choose a target duration.
+    /// Creates the segments of a channel, whose key frames may later be up to `apart_ticks` apart.
+    /// `None` until enough media is sent to choose a target duration.
     pub fn of_channel(units: &StreamUnits, apart_ticks: u64) -> Option<GrowingSegments> {
         let starts = units.starts();
         let (first, context) = starts.entries.entries.first()?;
@@ -229,7 +229,7 @@ impl GrowingSegments {
         }
     }
 
-    /// Cuts what is new in a longer plan of the recording; its rest, too, when it `is_complete`.
+    /// Cuts the new media in a longer plan of the recording; its rest, too, if it `is_complete`.
     pub fn extend(&mut self, plan: &PacketPlan, starts: &RecordedStarts, is_complete: bool) {
         if self.is_complete {
             return;
@@ -237,7 +237,7 @@ impl GrowingSegments {
         self.extend_to(settled(plan, is_complete), plan, starts, is_complete);
     }
 
-    /// Cuts what is new in a channel.
+    /// Cuts the new media of a channel.
     pub fn extend_channel(&mut self, units: &StreamUnits) {
         self.extend_to(units.settled(), units.clock(), &units.starts(), false);
     }
@@ -261,7 +261,7 @@ impl GrowingSegments {
             let last = self.last.map_or(self.part.ticks, |last| last.ticks);
             (end, silence) = (end.max(last + 1), 0);
         }
-        // Pictures may follow behind a hole.
+        // Pictures may follow after a gap.
         let next = is_complete.then_some(end);
         while end > self.limit() + silence && self.cut_late(clock, starts, (settled, next)) {}
         if is_complete {
@@ -273,7 +273,7 @@ impl GrowingSegments {
         }
     }
 
-    /// Forgets the segments that begin before a byte. Their numbers stay taken.
+    /// Drops the segments that begin before a byte. Their numbers are not reused.
     pub fn forget_before(&mut self, byte: u64) {
         let gone = self.segments.partition_point(|segment| segment.file.start < byte);
         self.forgotten += gone;
@@ -281,7 +281,7 @@ impl GrowingSegments {
         self.segments.drain(..gone);
     }
 
-    /// The next place where it can be cut, of those before the packet `settled`.
+    /// Returns the next place to cut, of those before the packet `settled`.
     fn next_place(
         &mut self,
         clock: &impl CutClock,
@@ -342,8 +342,8 @@ impl GrowingSegments {
         Some(CutPlace { ticks, ..place })
     }
 
-    /// True when tables name other streams than before. Those that change more often than stations
-    /// do are no break each.
+    /// True if tables name other streams than before. Changes more frequent than stations make are
+    /// not counted as breaks.
     fn are_other(&mut self, place: &CutPlace, named: &[(u16, u8)]) -> bool {
         let are_other = self.played.are_other(named);
         if !are_other {
@@ -352,8 +352,8 @@ impl GrowingSegments {
         are_other && self.breaks.allow(place.ticks)
     }
 
-    /// Time of an access unit: that of the one before and the step of their own times; by the clock
-    /// where they have none, or stand still, or stay far behind it.
+    /// Time of an access unit: that of the one before plus the step of their own times; by the
+    /// clock if they have none, if their times stand still, or if they are far behind it.
     fn unit_ticks(&self, clock: &impl CutClock, access_unit: u64, decoded: Option<u64>) -> u64 {
         let due = clock.due_ticks(access_unit) + self.delay;
         let Some(seen) = self.seen else { return due };
@@ -369,11 +369,11 @@ impl GrowingSegments {
         if ticks + SILENCE_TICKS < due { due } else { ticks }
     }
 
-    /// Cuts before a place, and at it where a segment ends there.
+    /// Cuts before a place, and at it if a segment ends there.
     fn take(&mut self, place: CutPlace, clock: &impl CutClock, starts: &RecordedStarts) {
         let before = self.last.unwrap_or(self.part);
         if place.packet <= before.packet {
-            // That of the segment's own first packet.
+            // It belongs to the segment's own first packet.
             return;
         }
         let place = CutPlace { ticks: place.ticks.max(before.ticks + 1), ..place };
@@ -398,7 +398,7 @@ impl GrowingSegments {
         self.seen.map(|seen| seen.step).filter(|&step| step > 0)
     }
 
-    /// True when nothing was sent for a while before an access unit, so that no segment can be cut
+    /// True if nothing was sent for a while before an access unit, so that no segment can be cut
     /// there: packets are missing, or the source had stopped.
     fn is_behind_hole(&self, ticks: u64, before: u64, clock: &impl CutClock) -> bool {
         if ticks <= before + STEP_TICKS_MAX {
@@ -415,16 +415,16 @@ impl GrowingSegments {
         self.segment.ticks + self.target_s * TICKS_PER_SECOND + ROUNDING_TICKS
     }
 
-    /// True when the segment ends at a key frame of this time.
+    /// True if the segment ends at a key frame of this time.
     fn is_end(&self, ticks: u64) -> bool {
         let lasts = ticks - self.segment.ticks;
         let is_next_late = lasts >= LEAST_TICKS && ticks + self.apart > self.limit();
         lasts + EARLY_TICKS >= self.target_s * TICKS_PER_SECOND || is_next_late
     }
 
-    /// Ends a segment that had no key frame in time: at an access unit, or by the clock where none
-    /// follows soon. `until` is a packet, at which the next begins at this time if that is known.
-    /// False where it cannot end before.
+    /// Ends a segment without a key frame in time: at an access unit, or by the clock if none
+    /// follows soon. `until` is a packet at which the next access unit begins, at time `next` if
+    /// that is known. False if it cannot end before.
     fn cut_late(
         &mut self,
         clock: &impl CutClock,
@@ -448,8 +448,8 @@ impl GrowingSegments {
         true
     }
 
-    /// The place of a clock reference where the segment may end, whose last access unit begins at
-    /// `known`.
+    /// Returns the place of a clock reference at which the segment may end; the last access unit
+    /// begins at `known`.
     fn place_by_clock(&self, clock: &impl CutClock, known: u64) -> Option<CutPlace> {
         let wanted = self.segment.ticks + self.target_s * TICKS_PER_SECOND;
         let since = wanted.max(known + self.step().unwrap_or(0)).saturating_sub(self.delay);
@@ -459,12 +459,12 @@ impl GrowingSegments {
         (place.ticks <= self.limit()).then_some(place)
     }
 
-    /// Cuts a part if the access unit behind `place` does not belong to it.
+    /// Cuts a part if the access unit after `place` does not belong to it.
     fn cut_part(&mut self, place: CutPlace) {
         if place.ticks > self.part.ticks + self.part_ticks
             && let Some(last) = self.last
         {
-            // Where pictures are missing it lasts as long as it may.
+            // If pictures are missing the part has the longest duration allowed.
             match self.step().filter(|_| place.ticks > last.ticks + self.part_ticks) {
                 Some(_) => {
                     let ticks = self.part.ticks + self.part_ticks;
@@ -476,7 +476,7 @@ impl GrowingSegments {
         }
     }
 
-    /// Ends a part, which lasts so many ticks at least.
+    /// Ends a part, which must last at least `least` ticks.
     fn end_part(&mut self, place: CutPlace, least: u64) {
         let parts = self.parts.back_mut().expect("the segment has a list");
         let ticks = place.ticks - self.part.ticks;
@@ -540,7 +540,7 @@ impl GrowingSegments {
         self.forgotten + self.segments.len()
     }
 
-    /// The segment of this number; none where it was forgotten or is not whole.
+    /// Returns the segment of this number; `None` if it was dropped or is unfinished.
     pub fn segment(&self, number: usize) -> Option<&GrowingSegment> {
         self.segments.get(number.checked_sub(self.forgotten)?)
     }
@@ -551,15 +551,15 @@ impl GrowingSegments {
         self.forgotten_breaks + kept.iter().filter(|segment| segment.is_break).count()
     }
 
-    /// The parts of a segment; of the one that is not whole, which has the next number, those so
-    /// far. None are kept of older ones.
+    /// Returns the parts of a segment; of the unfinished one, which has the next number, those so
+    /// far. Parts of older segments are not stored.
     pub fn parts(&self, segment: usize) -> &[GrowingPart] {
         let left = self.next_number() + 1 - self.parts.len();
         let parts = segment.checked_sub(left).and_then(|at| self.parts.get(at));
         parts.map_or(&[], Vec::as_slice)
     }
 
-    /// The packets in front of a segment, also of the one that is not whole.
+    /// Returns the packets to send before a segment, including the unfinished one.
     pub fn tables(&self, segment: usize) -> &[u8] {
         self.segment(segment).map_or(&self.tables, |segment| &segment.tables)
     }
@@ -574,12 +574,12 @@ impl GrowingSegments {
         self.first.saturating_sub(self.delay)
     }
 
-    /// True when the segment that is not whole begins with a break.
+    /// True if the segment that is not whole begins with a break.
     pub fn is_next_break(&self) -> bool {
         self.segment.is_break
     }
 
-    /// Start of the segment that is not whole, in ticks from that of the first.
+    /// Start of the unfinished segment, in ticks from the start of the first.
     pub fn next_start(&self) -> u64 {
         self.segment.ticks - self.first
     }
@@ -589,7 +589,7 @@ impl GrowingSegments {
         settled(plan, is_complete)
     }
 
-    /// True when no segment will be added.
+    /// True if no segment will be added.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times by which a transport stream is cut while it grows: those of its clock, and the durations
-//! that are chosen by its first key frames and access units.
+//! Times by which a transport stream is cut while it grows: those of its clock, and durations
+//! chosen from its first key frames and access units.
 //!
 //! Costs a search in the clock references for each look-up.
 //!
@@ -11,13 +11,13 @@ use crate::plan::PacketPlan;
 use crate::ts::TIME_MODULUS;
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
-/// Media after whose first part the target duration is chosen.
+/// Media time after which the target duration is chosen.
 pub(crate) const SEEN_TICKS: u64 = 5 * TICKS_PER_SECOND;
 
 /// Longest part: of 25, 50 and 30 pictures a second it has whole ones.
 pub(crate) const PART_TICKS: u64 = 2 * TICKS_PER_SECOND / 5;
 
-/// Access units by whose distance the longest part is chosen.
+/// Number of access units whose distances determine the longest part.
 const PART_UNITS: usize = 64;
 
 /// Times and places of the packets that are cut.
@@ -28,11 +28,11 @@ pub(crate) trait CutClock {
     fn ticks_of(&self, packet: u64) -> u64;
     /// Packet and time of the first clock reference that is not before a time.
     fn reference_from(&self, ticks: u64) -> Option<(u64, u64)>;
-    /// Time of the last clock reference that is not behind a packet; zero without one.
+    /// Time of the last clock reference at or before a packet; zero without one.
     fn reference_before(&self, packet: u64) -> u64;
 
-    /// Time at which a packet is due; where references are missing soon after the one before, as
-    /// packets are that lie in front of a hole.
+    /// Time at which a packet is due, at most a second after the last clock reference before it:
+    /// references may be missing there, like the packets of a gap.
     fn due_ticks(&self, packet: u64) -> u64 {
         self.ticks_of(packet).min(self.reference_before(packet) + TICKS_PER_SECOND)
     }
@@ -60,8 +60,8 @@ impl CutClock for PacketPlan {
     }
 }
 
-/// Longest distance of the key frames of these times within the first seconds, of which `seen` are
-/// there.
+/// Returns the longest distance of the key frames of these times within the first seconds, of which
+/// `seen` are present.
 pub(crate) fn apart(times: impl Iterator<Item = u64>, first: u64, seen: u64) -> u64 {
     let early: Vec<u64> = times
         .take_while(|&ticks| ticks <= first + SEEN_TICKS)

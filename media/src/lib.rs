@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Media files (MPEG transport streams, MP4, Matroska, MP3, AAC, WAV), and the packet plans and
-//! segment plans made from them.
+//! segment plans created from them.
 //!
-//! A [`Scanner`] reads the bytes of a transport stream once and makes its [`PacketPlan`]: the file
-//! offset and due time of each RTP payload, and the places where play can start. A [`Demuxer`]
-//! reads the tables of other files and makes a [`Presentation`]: where each track's samples lie;
-//! [`payload`] lays their packets out, a second of a track at a time. After that nothing is parsed:
-//! serving and seeking are arithmetic on the plan, O(log n) a lookup, without I/O, without
-//! allocation and with whole numbers only. [`cmaf`] and [`segments`] cut the same files for HLS and
-//! DASH; [`mux`] writes files from access units.
+//! A [`Scanner`] reads the bytes of a transport stream once and creates its [`PacketPlan`]: the
+//! file offset and due time of each RTP payload, and the places where play can start. A [`Demuxer`]
+//! reads the tables of other files and creates a [`Presentation`]: the places of each track's
+//! samples; [`payload`] lays their packets out, a second of a track at a time. After that nothing
+//! is parsed: serving and seeking are arithmetic on the plan, O(log n) a lookup, without I/O,
+//! without allocation and with integers only. [`cmaf`] and [`segments`] cut the same files for HLS
+//! and DASH; [`mux`] writes files from access units.
 //!
 //! The unit of time is the tick of the 27 MHz system clock (ISO/IEC 13818-1 §2.4.2.1); an RTP
 //! timestamp (90 kHz, RFC 2250 §2) is ticks divided by 300.

@@ -6,16 +6,16 @@
 //! - refreshes the decoder (an IDR picture of H.264; any IRAP picture of H.265: IDR, BLA, CRA),
 //! - announces recovery (SEI recovery_point: open groups of pictures, gradual refresh), or
 //! - repeats the sequence parameter set of H.264 before an intra picture, as broadcasters do
-//!   without an announcement. A set before any other picture tells nothing: cameras repeat it with
+//!   without an announcement. A set before any other picture means nothing: cameras repeat it with
 //!   each.
 //!
-//! The first slice decides. Bytes come one by one, so that a reader of start codes and one of whole
-//! NAL units share it; those behind the first of a slice, and behind the headers of messages, are
-//! stepped over.
+//! The first slice decides. Bytes are passed one by one, so that a reader of start codes and one of
+//! whole NAL units share it; bytes after the first ones of a slice, and after the headers of
+//! messages, are skipped.
 //!
 //! Sources: ISO/IEC 14496-10 §7.3.2.3.1 (sei_message), §7.3.3 (slice_type), table 7-1, §D.2.8
 //! (recovery point); ISO/IEC 23008-2 table 7-1, §7.3.5, §D.3.8.
-//! Does not check that a gradual refresh keeps its promise.
+//! Does not check that a gradual refresh is complete at the announced picture.
 
 use crate::bits::Bits;
 use crate::tracks::{Codec, MediaSample, SampleTableBuilder, TrackMedia};
@@ -30,7 +30,7 @@ pub(crate) struct AccessReader {
     verdict: Option<bool>,
 }
 
-/// Part of a NAL unit that the next byte belongs to.
+/// Part of a NAL unit to which the next byte belongs.
 #[derive(Debug, Clone)]
 enum NalPart {
     Header,
@@ -45,7 +45,7 @@ enum NalPart {
 }
 
 impl AccessReader {
-    /// A reader at the beginning of an access unit.
+    /// Returns a reader at the start of an access unit.
     pub(crate) fn new(is_h265: bool) -> AccessReader {
         AccessReader {
             is_h265,
@@ -56,7 +56,7 @@ impl AccessReader {
         }
     }
 
-    /// True where decoding can begin with an access unit of these NAL units.
+    /// True if decoding can begin with an access unit of these NAL units.
     pub(crate) fn is_point<'a>(is_h265: bool, nals: impl Iterator<Item = &'a [u8]>) -> bool {
         let mut reader = AccessReader::new(is_h265);
         for nal in nals {
@@ -79,12 +79,12 @@ impl AccessReader {
         self.part = NalPart::Header;
     }
 
-    /// True where decoding can begin with the access unit; none before its first slice has told.
+    /// True if decoding can begin with the access unit; `None` before its first slice was read.
     pub(crate) fn verdict(&self) -> Option<bool> {
         self.verdict
     }
 
-    /// Takes the next byte.
+    /// Consumes the next byte.
     pub(crate) fn take(&mut self, byte: u8) {
         match &mut self.part {
             NalPart::Ignored => {}
@@ -113,7 +113,7 @@ impl AccessReader {
             (false, 7) => self.has_sequence_set = true,
             (false, 6) => return NalPart::Messages(Messages::default()),
             (true, 39) => return NalPart::HeaderEnd,
-            // An intra picture behind a set; other slices tell by their type alone.
+            // An intra picture after a set; other slices are classified by their type alone.
             (false, 1 | 2) if self.has_sequence_set && !self.has_recovery => {
                 return NalPart::Slice { head: [0; SLICE_BYTES], count: 0 };
             }
@@ -135,7 +135,7 @@ impl AccessReader {
 /// offset of the file on. True at the track's end.
 ///
 /// # Errors
-/// Those of `read`.
+/// Errors of `read`.
 pub(crate) fn find_starts<E>(
     (codec, samples): (&Codec, &mut SampleTableBuilder),
     (next, found): (&mut usize, &mut u32),
@@ -161,12 +161,12 @@ pub(crate) fn find_starts<E>(
     Ok(*next == samples.len())
 }
 
-/// True where decoding can begin with a sample of a file of so many bytes, which `read` reads from
-/// an offset in it on; NAL units stand behind their lengths. A temporal unit of AV1 tells by the
-/// sequence header in front. Costs a read a NAL unit up to the first slice.
+/// True if decoding can begin with a sample of a file of this many bytes, which `read` reads from
+/// an offset on; NAL units follow their lengths. A temporal unit of AV1 is a point if it starts
+/// with a sequence header. Costs a read a NAL unit up to the first slice.
 ///
 /// # Errors
-/// Those of `read`.
+/// Errors of `read`.
 fn is_point_of_file<E>(
     codec: &Codec,
     bytes: u32,
@@ -179,7 +179,7 @@ fn is_point_of_file<E>(
             let mut head = [0; 3];
             let head = &mut head[..bytes.min(3) as usize];
             read(head, 0)?;
-            // Behind a temporal delimiter, which has no content.
+            // After a temporal delimiter, which has no content.
             let first = head.strip_prefix(&[0x12, 0]).unwrap_or(head).first();
             return Ok(first.is_some_and(|header| header >> 3 & 15 == AV1_SEQUENCE_HEADER));
         }
@@ -211,8 +211,8 @@ fn is_point_of_file<E>(
     Ok(false)
 }
 
-/// first_mb_in_slice of a slice of H.264, from behind its NAL header, and true for an I slice; none
-/// where it is cut off.
+/// Returns first_mb_in_slice of a slice of H.264, read from after its NAL header, and true for an I
+/// slice; `None` if it is truncated.
 pub(crate) fn slice_head(head: &[u8]) -> Option<(u32, bool)> {
     let bits = &mut Bits::new(head);
     let (first, kind) = (bits.golomb()?, bits.golomb()?);
@@ -222,7 +222,8 @@ pub(crate) fn slice_head(head: &[u8]) -> Option<(u32, bool)> {
 /// Headers of the messages of a NAL unit of supplemental information.
 #[derive(Debug, Clone, Default)]
 struct Messages {
-    /// Zeros just before: a byte of three behind two of them only keeps start codes out.
+    /// Number of zeros just before: a byte of three after two of them is an emulation prevention
+    /// byte.
     zeros: u32,
     /// Sum of the bytes of the type or size that is being read.
     sum: u32,
@@ -232,7 +233,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// Takes the next byte; the type of a message that begins behind it.
+    /// Consumes the next byte; returns the type of a message whose content begins after it.
     fn take(&mut self, byte: u8) -> Option<u32> {
         if self.zeros >= 2 && byte == 3 {
             self.zeros = 0;
@@ -257,13 +258,13 @@ impl Messages {
     }
 }
 
-/// first_mb_in_slice of the largest picture takes 37 bits, and slice_type seven.
+/// first_mb_in_slice of the largest picture has 37 bits, and slice_type seven.
 const SLICE_BYTES: usize = 6;
 
-/// Bytes that are read of a NAL unit: messages in front of a recovery point are short, or few.
+/// Bytes read of a NAL unit: messages before a recovery point are short, or few.
 const UNIT_BYTES_READ: usize = 512;
 
-/// NAL units in front of the first slice.
+/// Most NAL units before the first slice.
 const UNITS_MAX: usize = 64;
 
 /// obu_type of a sequence header (AV1 §6.2.2).
@@ -294,7 +295,7 @@ mod tests {
     const ALL_PREDICTED: &[u8] = &[0x41, 0b1001_1000, 0];
     const PREDICTED: &[u8] = &[0x41, 0b1100_0000, 0];
     const IDR: &[u8] = &[0x65, 0b1000_1000];
-    /// A message of 300 bytes, one with two zeros and what keeps a start code out, the recovery
+    /// A message of 300 bytes, one with two zeros and an emulation prevention byte, the recovery
     /// point.
     fn recovery(header: &[u8]) -> Vec<u8> {
         let long = [&[5, 0xff, 45][..], &[7; 300]].concat();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Positioned reads: what a demuxer and a payloader need of a file.
+//! Positioned reads, as required by demuxers and payloaders.
 //!
 //! A file is one ([`std::fs::File`]), and bytes in memory are (tests, fuzz targets). Sources:
 //! pread(2).
@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes that can be read at any offset.
 pub trait ReadAt {
-    /// Fills `bytes` with those of the file from `offset` on.
+    /// Fills `bytes` with the bytes of the file from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` where the file ends before; errors of the disk.
+    /// `UnexpectedEof` if the file ends before; errors of the disk.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 }
 

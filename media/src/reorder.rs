@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times of decoding for frames that have times of presentation alone.
+//! Derives decoding times for frames that have only presentation times.
 //!
-//! The frames come in the order of decoding. Sorted, their times are those of decoding: the n-th
-//! frame takes the n-th smallest. A bounded number of frames is held to find it.
+//! The frames arrive in decoding order. Their presentation times, sorted, are their decoding times:
+//! the n-th frame gets the n-th smallest. A bounded number of frames is held to find it.
 //!
 //! Sources: ISO/IEC 14496-10 §A.4.2 (at most 16 pictures are held for reordering).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Frames that wait for their times of decoding.
+/// Frames held until their decoding times are known.
 #[derive(Debug)]
 pub(crate) struct Reorder<T> {
     waiting: VecDeque<(T, i64)>,
@@ -19,14 +19,14 @@ pub(crate) struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Holds so many frames: [`HELD_MAX`] where nothing is known of them, and none where they are
-    /// presented as they are decoded.
+    /// Creates a queue that holds this many frames: [`HELD_MAX`] if nothing is known about them,
+    /// and 0 if they are presented in decoding order.
     pub(crate) fn new(held: usize) -> Reorder<T> {
         Reorder { waiting: VecDeque::new(), times: BinaryHeap::new(), held, last: i64::MIN }
     }
 
-    /// Adds a frame; returns one whose time of decoding is known, with times of decoding and of
-    /// presentation.
+    /// Adds a frame; returns one whose decoding time is known, with its decoding and presentation
+    /// times.
     pub(crate) fn push(&mut self, frame: T, presented: i64) -> Option<(T, i64, i64)> {
         self.add(frame, presented);
         self.is_over().then(|| self.pop()).flatten()
@@ -38,23 +38,23 @@ impl<T> Reorder<T> {
         self.times.push(Reverse(presented));
     }
 
-    /// True when more frames wait than are held: the time of decoding of the first is known.
+    /// True if more frames are present than must be held: the decoding time of the first is known.
     pub(crate) fn is_over(&self) -> bool {
         self.waiting.len() > self.held
     }
 
-    /// Holds so many frames from now on, if they are more than before.
+    /// Raises the number of frames to hold to this one, if it is smaller.
     pub(crate) fn hold(&mut self, held: usize) {
         self.held = self.held.max(held);
     }
 
-    /// Earliest time of presentation of the frames that wait.
+    /// Earliest presentation time of the held frames.
     pub(crate) fn earliest(&self) -> Option<i64> {
         self.waiting.iter().map(|&(_, presented)| presented).min()
     }
 
-    /// Most by which one of the frames that wait is decoded after it is presented, as far as those
-    /// tell; never negative.
+    /// Largest delay from the presentation of a held frame to its sorted time, as far as those
+    /// frames show; never negative.
     pub(crate) fn lag(&self) -> i64 {
         let mut times: Vec<_> = self.times.iter().map(|&Reverse(time)| time).collect();
         times.sort_unstable();
@@ -62,18 +62,18 @@ impl<T> Reorder<T> {
         lags.fold(0, i64::max)
     }
 
-    /// Number of frames that wait, and their span of presentation times.
+    /// Number of held frames, and their span of presentation times.
     pub(crate) fn span(&self) -> (usize, i64) {
         let latest = self.waiting.iter().map(|&(_, presented)| presented).max();
         let span = latest.zip(self.earliest()).map_or(0, |(latest, earliest)| latest - earliest);
         (self.waiting.len(), span)
     }
 
-    /// Returns the next frame when there are no more to come.
+    /// Returns the next frame if no more will arrive.
     pub(crate) fn pop(&mut self) -> Option<(T, i64, i64)> {
         let (frame, presented) = self.waiting.pop_front()?;
         let Reverse(time) = self.times.pop().expect("a time a frame");
-        // A frame that comes later than any decoder could hold has a time before the last.
+        // A frame later than any decoder could reorder has a time before the last one.
         self.last = self.last.max(time);
         Some((frame, self.last, presented))
     }

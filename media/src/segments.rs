@@ -2,25 +2,26 @@
 //! Cuts a transport stream into segments for HTTP Live Streaming.
 //!
 //! A cut is made where play can start, at the last such place that keeps the segment within the
-//! target duration as it is rounded in a playlist, else at the first one after. It is made before
-//! the PAT and PMT if they directly precede the picture, else before the picture, and the tables
-//! then in force are to be put in front ([`SegmentPlan::tables`]), and behind them parameter sets
-//! where the picture lacks them; the rest of the file stays unchanged and in order, so the segments
-//! without these packets, one after the other, are the file. Where a joined stream begins its times
-//! anew it is cut before all tables that directly precede the picture, those of services too.
+//! target duration as rounded in a playlist, else at the first one after it. The cut is before the
+//! PAT and PMT if they directly precede the picture. Otherwise it is before the picture, and the
+//! tables then in force have to be sent before the segment ([`SegmentPlan::tables`]), followed by
+//! parameter sets if the picture lacks them. The rest of the file stays unchanged and in order, so
+//! the segments without these packets, concatenated, are the file. Where a joined stream restarts
+//! its times, the cut is before all tables that directly precede the picture, including those of
+//! services.
 //!
-//! Where timestamps were set anew, or tables name other pictures or sound, a segment ends, but not
-//! more often than recordings are joined: 16 at once and one a second. Beyond that the stream is
-//! damaged, and a segment a picture would help no player; breaks inside segments are counted
-//! ([`SegmentPlan::breaks_inside`]). So a film has at most two segments a target duration, one a
-//! second more, and those at once.
+//! A segment ends where timestamps were reset, or tables name other pictures or sound, but not more
+//! often than recordings are joined: 16 at once and one a second. Beyond that the stream is
+//! damaged, and a segment for each picture would help no player; breaks inside segments are counted
+//! ([`SegmentPlan::breaks_inside`]). So a film has at most two segments per target duration, one
+//! per second more, and those 16.
 //!
-//! Durations are differences of presentation times where the file has them (players add these up),
+//! Durations are differences of presentation times if the file has them (players add these up),
 //! else of the clock. One pass over the places to start, no I/O.
 //!
 //! Sources: RFC 8216 §3.2 (segments of transport streams), §4.3.2.1 (EXTINF), §4.3.2.3
 //! (discontinuity), §4.3.3.1 (target duration); ISO/IEC 13818-1 §2.4.3.
-//! Does not move packets: sound that is multiplexed late lies in the next segment, as with every
+//! Does not move packets: sound that is multiplexed late is in the next segment, as with every
 //! segmenter that copies packets.
 
 use std::ops::Range;
@@ -34,38 +35,38 @@ const TIMESTAMP_MASK: u64 = (1 << 33) - 1;
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
 
-/// A segment longer than so many target durations is refused rather than made: players buffer
-/// whole segments, and a target duration is a promise.
+/// A segment longer than this many target durations is refused: players buffer whole segments, and
+/// rely on the target duration.
 const TARGETS_MAX: u64 = 4;
 
 /// Where clock and presentation times differ by more than this, the clock is used.
 const TIMES_APART_TICKS_MAX: i64 = TICKS_PER_SECOND as i64;
 
-/// Presentation times that jump by more than this against the clock were set anew; backwards, those
-/// that jump by more than the clock is believed for.
+/// Presentation times that jump forward by more than this against the clock were reset. For
+/// backward jumps the limit is [`TIMES_APART_TICKS_MAX`].
 const JUMP_TICKS_MAX: i64 = 10 * TICKS_PER_SECOND as i64;
 
-/// Breaks that may each end a segment before a second has gone by; one a second more.
+/// Breaks that may each end a segment within the first second; one more per second.
 const BREAKS_AT_ONCE: u64 = 16;
 
-/// Packets of other tables that may stand before the first ones of a file: a service description,
-/// as ffmpeg writes it, and others.
+/// Packets of other tables that may precede the first ones of a file: a service description, as
+/// ffmpeg writes it, and others.
 const BEFORE_TABLES_MAX: u64 = 4;
 
-/// A first picture later than this leaves something before it that a player counts.
+/// A first picture later than this leaves media before it that a player counts.
 const LEAD_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 
 /// A segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Its bytes of the file: whole packets.
+    /// Its range of the file, in bytes: whole packets.
     pub file: Range<u64>,
     /// Duration.
     pub ticks: u64,
-    /// Timestamps do not go on from the segment before (EXT-X-DISCONTINUITY).
+    /// Timestamps do not continue those of the segment before (EXT-X-DISCONTINUITY).
     pub is_break: bool,
-    /// Timestamp of its start (33 bits of 90 kHz), by that of its first picture where play can
-    /// start; `None` where none has one.
+    /// Timestamp of its start (33 bits of 90 kHz), from its first picture at which play can start;
+    /// `None` if no such picture has one.
     pub timestamp: Option<u64>,
     /// Tables in force at its start, if it does not begin with its own.
     tables: Option<EntryContext>,
@@ -83,7 +84,7 @@ pub struct SegmentPlan {
 /// A place to cut.
 pub(crate) struct CutPoint {
     pub(crate) packet: u64,
-    /// Packets of other tables that are in front of its own.
+    /// Packets of other tables before its own.
     before: u64,
     pub(crate) ticks: u64,
     start: EntryContext,
@@ -100,11 +101,11 @@ impl SegmentPlan {
         Self::cut_within(plan, starts, target_s, TARGETS_MAX, 0)
     }
 
-    /// As [`SegmentPlan::cut`], with segments as long as the places to start make them, and without
-    /// further tables in front of a file that begins with its own and few others.
+    /// Like [`SegmentPlan::cut`], with segments of any length that the places to start give, and
+    /// without further tables before a file that begins with its own and few others.
     ///
     /// # Errors
-    /// As [`SegmentPlan::cut`], but for places far apart.
+    /// Those of [`SegmentPlan::cut`], except for places far apart.
     pub fn cut_however_long(
         plan: &PacketPlan,
         starts: EntryPoints,
@@ -150,7 +151,8 @@ impl SegmentPlan {
                 _ => (place.packet, place.start),
             };
             let ticks = end.saturating_sub(begin);
-            // Sound that goes on behind the last picture cannot be cut, and is no fault of theirs.
+            // Sound that continues after the last picture cannot be cut; the places are not at
+            // fault.
             let shown = match starts.clock_end.filter(|_| next == places.len()) {
                 Some(until) => ticks.min(until.saturating_sub(begin)),
                 None => ticks,
@@ -178,8 +180,8 @@ impl SegmentPlan {
         &self.segments
     }
 
-    /// The packets to put in front of `segment`: PAT and PMT, and the parameter sets that its first
-    /// picture lacks; none where it begins with all of them.
+    /// Returns the packets to send before `segment`: PAT and PMT, and the parameter sets that its
+    /// first picture lacks; empty if it begins with all of them.
     pub fn tables(&self, segment: &Segment) -> Vec<u8> {
         segment.tables.as_ref().map_or_else(Vec::new, |start| self.tables.tables(start))
     }
@@ -189,7 +191,8 @@ impl SegmentPlan {
         self.segments.iter().map(|segment| rounded(segment.ticks)).max().unwrap_or(0).max(1)
     }
 
-    /// Number of places within segments where timestamps are set anew; no playlist can mark them.
+    /// Number of places inside of segments at which timestamps are reset; no playlist can mark
+    /// them.
     pub fn breaks_inside(&self) -> u64 {
         self.breaks_inside
     }
@@ -218,14 +221,14 @@ fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
     if plan.streams().is_empty() {
         return Err(Refusal::NoTables);
     }
-    if starts.is_spent() {
+    if starts.is_exhausted() {
         let limit = SETS_MAX as u64;
         return Err(Refusal::TooDamaged { damage: Damage::TableSets, limit });
     }
     Ok(())
 }
 
-/// Places to cut, on a timeline that never goes backwards.
+/// Returns the places to cut, on a timeline that never decreases.
 pub(crate) fn places(plan: &PacketPlan, starts: &EntryPoints) -> Vec<CutPoint> {
     let mut places: Vec<CutPoint> = Vec::with_capacity(starts.entries.len());
     let mut clock_before = 0;
@@ -252,8 +255,8 @@ pub(crate) fn places(plan: &PacketPlan, starts: &EntryPoints) -> Vec<CutPoint> {
     places
 }
 
-/// The time from one place to the next, `clock` ticks later, and whether the presentation times
-/// were set anew between.
+/// Returns the time from one place to the next, `clock` ticks later, and whether the presentation
+/// times were reset between them.
 fn step(clock: u64, before: &EntryContext, after: &EntryContext) -> (u64, bool) {
     let (Some(from), Some(to)) = (before.presented(), after.presented()) else {
         return (clock, false);
@@ -265,13 +268,13 @@ fn step(clock: u64, before: &EntryContext, after: &EntryContext) -> (u64, bool) 
         // Times that stand still while the clock advances are wrong.
         Ok(ticks) if apart <= TIMES_APART_TICKS_MAX && ticks >= clock / 2 => (ticks, false),
         Ok(_) => (clock, apart > JUMP_TICKS_MAX),
-        // A key picture is never presented before one that comes earlier.
+        // A key picture is never presented before an earlier one.
         Err(_) => (clock, apart > TIMES_APART_TICKS_MAX),
     }
 }
 
-/// The timestamp of a segment with these places, which begins at `begin`. The beginning of a file
-/// is a place without a picture.
+/// Returns the timestamp of a segment with these places, which begins at `begin`. The start of a
+/// file is a place without a picture.
 fn timestamp(places: &[CutPoint], begin: u64) -> Option<u64> {
     let is_after_break = |&(number, place): &(usize, &CutPoint)| number > 0 && place.is_break;
     let places = places.iter().enumerate().take_while(|place| !is_after_break(place));
@@ -303,7 +306,7 @@ impl Default for BreakBudget {
 impl BreakBudget {
     const TICKS_MAX: u64 = BREAKS_AT_ONCE * TICKS_PER_SECOND;
 
-    /// True when the next break, at `ticks`, may end a segment.
+    /// True if the next break, at `ticks`, may end a segment.
     pub(crate) fn allow(&mut self, ticks: u64) -> bool {
         let gained = ticks.saturating_sub(self.at);
         self.at = ticks;
@@ -314,9 +317,9 @@ impl BreakBudget {
     }
 }
 
-/// The place at which a segment ends that began at `at`: the last before `limit`, at least one on,
-/// and no timestamps set anew between, as long as `breaks` allow that; past the last place, it goes
-/// on to the end.
+/// Returns the place at which a segment ends that begins at `at`: the last place before `limit`, at
+/// least one further, without a reset of timestamps in between as long as `breaks` allow that;
+/// after the last place, the segment extends to the end.
 fn next(
     places: &[CutPoint],
     at: usize,

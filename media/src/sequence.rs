@@ -2,8 +2,8 @@
 //! Sequence headers: the fields of H.264's and H.265's sequence parameter sets and of AV1's
 //! sequence header that playlists and configuration records repeat.
 //!
-//! Reading stops behind the last field that is wanted. A header that is cut off before the size of
-//! the picture has no fields at all; one that is cut off later lacks those behind.
+//! Parsing stops after the last field needed. A header that is truncated before the size of the
+//! picture has no fields at all; one that is truncated later lacks the fields after that.
 //!
 //! Sources: ISO/IEC 14496-10 §7.3.2.1.1, annex E (H.264); ISO/IEC 23008-2 §7.3.2.2, §7.3.3
 //! (H.265); AV1 Bitstream §5.5 (sequence header), §5.9.2 (uvlc: §4.10.3).
@@ -15,20 +15,20 @@ use crate::tracks::PixelAspect;
 /// Fields of a sequence parameter set of H.264 or H.265.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SequenceSet {
-    /// Width and height of the picture, without what is cropped.
+    /// Width and height of the picture, after cropping.
     pub(crate) size: (u32, u32),
     /// chroma_format_idc.
     pub(crate) chroma: u8,
     /// Bits of a luma and of a chroma sample.
     pub(crate) depths: (u8, u8),
-    /// Pictures in 1,000 seconds, of H.264 alone.
+    /// Pictures in 1,000 seconds, of H.264 only.
     pub(crate) rate_millihertz: Option<u32>,
-    /// Form of pixels, of H.264 alone; none where the set names none.
+    /// Pixel aspect ratio, of H.264 only; `None` if the set gives none.
     pub(crate) pixel_aspect: Option<PixelAspect>,
-    /// Access units that may be decoded before one and presented after it; none where the set does
-    /// not tell.
+    /// Access units that may be decoded before a unit and presented after it; `None` if the set
+    /// gives no number.
     pub(crate) reordered: Option<u8>,
-    /// Temporal layers, and sps_temporal_id_nesting_flag, of H.265 alone.
+    /// Temporal layers, and sps_temporal_id_nesting_flag, of H.265 only.
     pub(crate) layers: (u8, bool),
 }
 
@@ -51,11 +51,11 @@ impl SequenceSet {
     }
 }
 
-/// Profiles of H.264 whose sets tell the chroma format and bit depths.
+/// Profiles of H.264 whose sets contain the chroma format and bit depths.
 const HIGH_PROFILES: [u8; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
 
-/// True for profiles of H.264 whose sets tell the chroma format and bit depths; their configuration
-/// records repeat these (ISO/IEC 14496-15 §5.3.3.1.2).
+/// True for profiles of H.264 whose sets contain the chroma format and bit depths; their
+/// configuration records repeat these (ISO/IEC 14496-15 §5.3.3.1.2).
 pub(crate) fn is_high_profile(profile: u8) -> bool {
     HIGH_PROFILES.contains(&profile)
 }
@@ -87,7 +87,7 @@ fn h264(set: &[u8], profile: u8, constraints: u8) -> Option<SequenceSet> {
         size = cropped(bits, size, (unit_x, unit_y * fields))?;
     }
     let mut usability = Usability::default();
-    // What is cut off behind the size leaves the fields before it.
+    // A set truncated after the size keeps the fields read so far.
     let _ = h264_usability(bits, &mut usability);
     // Baseline has no B slices; order type 2 is the order of decoding (§7.4.2.1.1); intra profiles
     // reorder nothing (annex E.2.1, max_num_reorder_frames).
@@ -110,7 +110,7 @@ pub(crate) struct H264Frames {
     pub(crate) frame_number_bits: u32,
     /// Bits of pic_order_cnt_lsb; 0 where orders are not sent so.
     pub(crate) order_bits: u32,
-    /// True where slices send differences of orders (pic_order_cnt_type 1).
+    /// True if slices send differences of orders (pic_order_cnt_type 1).
     pub(crate) has_order_deltas: bool,
     /// frame_mbs_only_flag.
     pub(crate) is_frames: bool,
@@ -292,7 +292,7 @@ fn h264_usability(bits: &mut Bits<'_>, found: &mut Usability) -> Option<()> {
     Some(())
 }
 
-/// Steps over parameters of the hypothetical decoder (annex E.1.2); true if they are there.
+/// Skips parameters of the hypothetical reference decoder (annex E.1.2); true if they are present.
 fn hypothetical_decoder(bits: &mut Bits<'_>) -> Option<bool> {
     if !bits.flag()? {
         return Some(false);
@@ -389,7 +389,7 @@ pub(crate) struct Av1Sequence {
 }
 
 impl Av1Sequence {
-    /// Reads the payload of a sequence header, behind the header and the size of its unit.
+    /// Parses the payload of a sequence header, after the header and the size of its unit.
     pub(crate) fn read(payload: &[u8]) -> Option<Av1Sequence> {
         let bits = &mut Bits::new(payload);
         let mut found = Av1Sequence { profile: bits.take(3)? as u8, ..Default::default() };
@@ -573,8 +573,8 @@ mod tests {
         }
     }
 
-    /// Configuration records as ffmpeg 5.1 with SVT-AV1 and libaom wrote them: four bytes of
-    /// fields, and the sequence header from which they were made.
+    /// Configuration records written by ffmpeg 5.1 with SVT-AV1 and libaom: four bytes of fields,
+    /// and the sequence header from which they were derived.
     #[test]
     fn sequence_headers_of_av1_agree_with_their_configuration_records() {
         for (hex, is_monochrome, subsampling) in [

@@ -8,12 +8,12 @@
 //!               without its top bit (LEB128)
 //! CRC-32     4  of everything before it
 //! ```
-//! A stored plan is used only when the CRC is right and the key is that of the file as it is now.
-//! Whoever reads a body checks everything that his arithmetic relies on. So even a forged plan can
+//! A stored plan is used only if the CRC is right and the key is that of the file as it is now. The
+//! reader of a body checks every value on which its arithmetic relies. So even a forged plan can
 //! lead at worst to wrong bytes of the right file, and never to a panic or to memory that its size
 //! does not justify.
 //!
-//! Does not know what plans hold.
+//! Does not interpret the content of plans.
 
 use crate::PlanFault;
 use crate::plan::PlanKey;
@@ -24,14 +24,14 @@ const CRC_BYTES: usize = 4;
 /// Magic and format number of stored plans of one kind.
 pub(crate) struct Envelope {
     pub(crate) magic: [u8; Envelope::MAGIC_BYTES],
-    /// To be raised with every change of the format, and of what a scan finds.
+    /// To be increased with every change of the format, and of the result of a scan.
     pub(crate) format: u32,
 }
 
 impl Envelope {
     const MAGIC_BYTES: usize = 8;
 
-    /// The bytes to store; `write` adds the plan behind the key.
+    /// Returns the bytes to store; `write` adds the plan after the key.
     pub(crate) fn seal(&self, key: &PlanKey, write: impl FnOnce(&mut PlanWriter)) -> Vec<u8> {
         let mut out = PlanWriter(Vec::with_capacity(256 + key.path.len()));
         out.0.extend(self.magic);
@@ -46,7 +46,7 @@ impl Envelope {
         out.0
     }
 
-    /// What `read` makes of a stored plan of the file with this key; all of it is to be read.
+    /// Parses a stored plan of the file with this key by `read`, which must consume all of it.
     pub(crate) fn open<T>(
         &self,
         bytes: &[u8],
@@ -124,7 +124,7 @@ impl PlanWriter {
     }
 }
 
-/// Reads the bytes of [`PlanWriter`]; none where they are malformed.
+/// Reads the bytes of [`PlanWriter`]; `None` if they are malformed.
 pub(crate) struct PlanReader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -188,7 +188,7 @@ impl PlanReader<'_> {
         mut item: impl FnMut(&mut Self) -> Option<T>,
     ) -> Option<Vec<T>> {
         let count = usize::try_from(self.number()?).ok()?;
-        // A count beyond the bytes that are there is not worth its memory.
+        // A count larger than the remaining bytes must not reserve memory.
         if count > (self.bytes.len() - self.at) / least_bytes {
             return None;
         }

@@ -2,15 +2,15 @@
 //! Key frames of a transport stream as segments of one picture, for players that show pictures
 //! while the viewer scrubs.
 //!
-//! A segment is a range of the file: the packets from the first of the picture to its last, those
-//! of other streams among them. The tables that a decoder needs lie elsewhere in the file
-//! ([`StreamKeyFrames::file_tables`]), or are put in front ([`StreamKeyFrames::tables`]). The
-//! durations add up to that of the segments of the whole stream; the first key frame stands for
-//! what comes before it, too.
+//! A segment is a range of the file: the packets from the first of the picture to its last,
+//! including those of other streams among them. The tables that a decoder needs are elsewhere in
+//! the file ([`StreamKeyFrames::file_tables`]), or are sent before the segment
+//! ([`StreamKeyFrames::tables`]). The durations add up to that of the segments of the whole stream;
+//! the first key frame also covers the time before it.
 //!
-//! A file is refused whose key frames are not pictures of PES packets of their own, or do not begin
-//! with an intra picture (gradual refresh). Muxers and encoders do so throughout: some key frames
-//! are looked at, spread over the file.
+//! A file is refused if its key frames are not pictures in PES packets of their own, or do not
+//! begin with an intra picture (gradual refresh). Muxers and encoders are consistent in that: only
+//! some key frames are examined, spread over the file.
 //!
 //! Costs a pass over the places to start, and a read of [`READ_MAX`] pictures.
 //!
@@ -29,16 +29,16 @@ use crate::sequence::H264Frames;
 use crate::ts::{Coding, EntryContext, EntryPoints, key_unit};
 use crate::{ReadAt, TICKS_PER_SECOND, TS_PACKET_BYTES};
 
-/// Key frames of the list lie at least so far apart, as those of files with tracks.
+/// Least distance of the key frames in the list, as for files with tracks.
 const APART_TICKS: u64 = TICKS_PER_SECOND;
 
 /// Key frames of a list at most, nine hours; a file that has more has no list.
 const KEY_FRAMES_MAX: usize = 1 << 15;
 
-/// Key frames that are looked at.
+/// Key frames that are examined.
 const READ_MAX: usize = 8;
 
-/// Packets of a range of tables at most: a row of them, and few others at the file's beginning.
+/// Most packets of a range of tables: a row of them, and few others at the start of the file.
 const TABLE_PACKETS_MAX: u64 = 16;
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
@@ -50,7 +50,7 @@ pub struct StreamKeyFrame {
     pub file: Range<u64>,
     /// Time until the next in the list.
     pub ticks: u64,
-    /// Timestamps do not go on from the one before (EXT-X-DISCONTINUITY).
+    /// Timestamps do not continue those of the key frame before (EXT-X-DISCONTINUITY).
     pub is_break: bool,
     /// Bytes of the file directly before it that are its tables.
     own_tables: Option<Range<u64>>,
@@ -104,14 +104,14 @@ impl StreamKeyFrames {
         &self.list
     }
 
-    /// The packets to put in front of a key frame that is sent alone: PAT and PMT, and the
+    /// Returns the packets to send before a key frame that is sent alone: PAT and PMT, and the
     /// parameter sets that it lacks.
     pub fn tables(&self, frame: &StreamKeyFrame) -> Vec<u8> {
         self.tables.tables(&frame.context)
     }
 
-    /// The bytes of the file that are the tables of each key frame; none where a frame has its
-    /// tables nowhere directly before a key frame, or lacks parameter sets.
+    /// Returns the bytes of the file that are the tables of each key frame; `None` if the tables of
+    /// a frame are not directly before any key frame, or if a frame lacks parameter sets.
     pub fn file_tables(&self) -> Option<Vec<Range<u64>>> {
         let mut all = Vec::with_capacity(self.list.len());
         let has_same = |one: &StreamKeyFrame, other: &StreamKeyFrame| {
@@ -122,14 +122,14 @@ impl StreamKeyFrames {
                 return None;
             }
             let found = || run.iter().filter_map(|frame| frame.own_tables.clone());
-            // In front of the first packet of tables of a file there may be others.
+            // Other packets may precede the first tables of a file.
             let tables = found().find(|tables| tables.start > 0).or_else(|| found().next())?;
             all.extend(std::iter::repeat_n(tables, run.len()));
         }
         Some(all)
     }
 
-    /// The memory that the list takes.
+    /// Memory of the list.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&self.list[..])
     }
@@ -214,7 +214,7 @@ fn is_one_intra_picture(unit: &[u8]) -> bool {
 const REFRESH: u8 = 5;
 const SEQUENCE_SET: u8 = 7;
 
-/// Bytes of a slice that hold its first two fields, and what keeps start codes out.
+/// Bytes of a slice that hold its first two fields, and emulation prevention bytes.
 const SLICE_BYTES: usize = 16;
 
 #[cfg(test)]

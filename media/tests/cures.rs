@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cures in reasons and warnings, tried out: the command is run by ffmpeg as it is written, and
-//! what it was for is gone from the file that it makes.
+//! Tests the remedies in reasons and warnings: ffmpeg runs the command exactly as written, and its
+//! output no longer has the fault.
 //!
 //! Skipped, with the reason printed, where ffmpeg or an encoder is missing.
 
@@ -59,7 +59,7 @@ fn demux(path: &Path) -> Presentation {
     demuxer.finish(|| IDENTITY).expect("a track can be streamed")
 }
 
-/// Runs the command in a text on the file; none where ffmpeg cannot.
+/// Runs the command in a text on the file; `None` if ffmpeg cannot.
 fn cured(path: &Path, text: &str) -> Option<Presentation> {
     let (_, command) = text.rsplit_once("(ffmpeg ").expect("there is a command in it");
     let (command, _) = command.split_once(')').expect("it has an end");
@@ -81,7 +81,7 @@ fn cured(path: &Path, text: &str) -> Option<Presentation> {
     found
 }
 
-/// Each track that is left out of the film is sent behind its cure; subtitles are gone.
+/// Each omitted track of the film is sent after its remedy; subtitles are dropped.
 fn check(name: &str, left_out: usize, options: &[&[&str]]) {
     let Some(path) = film(name, options) else { return };
     let whole = demux(&path);
@@ -119,7 +119,7 @@ fn cures_of_tracks_of_mp4_and_quicktime_work() {
     check("alac.mov", 3, &[&H264, &["-c:a", "alac"], &time_code, &text]);
 }
 
-/// The only warning of a file, which it has no more behind its cure.
+/// Returns the only warning of a file, which is gone after its remedy.
 fn check_warning(path: &Path, words: &str) {
     let whole = demux(path);
     let [warning] = whole.warnings() else { panic!("{:?}", whole.warnings()) };
@@ -127,7 +127,7 @@ fn check_warning(path: &Path, words: &str) {
     let Some(found) = cured(path, warning) else { return };
     assert!(found.warnings().is_empty(), "{:?}", found.warnings());
     assert_eq!(found.tracks().len(), whole.tracks().len());
-    // ffmpeg keeps the picture that is cut, which no decoder shows whole.
+    // ffmpeg keeps the truncated picture, which no decoder shows whole.
     let pictures = [&found, &whole].map(|found| found.tracks()[0].samples.len());
     assert!((0..=1).contains(&(pictures[0] - pictures[1])), "{pictures:?}");
 }
@@ -144,8 +144,8 @@ fn cures_of_files_that_are_cut_off_work() {
     }
 }
 
-/// Versions of ffmpeg before 6 write the matrix by `rotate`, and those behind it by an option of
-/// the input.
+/// Versions of ffmpeg before 6 write the matrix by `rotate`, and later ones by an option of the
+/// input.
 #[test]
 fn cure_of_pictures_that_are_to_be_turned_works() {
     let Some(plain) = film("upright.mp4", &[&["-map", "0", "-map", "1"], &H264]) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elementary streams of transport streams made by ffmpeg, against what ffmpeg takes out of them:
-//! NAL units and frames one by one, times of presentation and decoding, key frames.
+//! Tests elementary streams of transport streams by ffmpeg against ffmpeg's extraction of them: NAL
+//! units and frames one by one, presentation and decoding times, key frames.
 //!
 //! Depacketisers here share no code with the payloaders. Skipped, with the reason printed, where
 //! ffmpeg or an encoder is missing.
@@ -144,7 +144,7 @@ fn received_sound(packets: &[(bool, Vec<u8>)], codec: &Codec) -> Vec<u8> {
     packets.iter().flat_map(|(_, payload)| payload[head(payload)..].to_vec()).collect()
 }
 
-/// What ffmpeg copies out of a file, in a format of the elementary stream.
+/// Returns a stream of a file as ffmpeg copies it, in a format of elementary streams.
 fn copied(path: &Path, stream: &str, format: &str) -> Vec<u8> {
     let path = path.to_str().expect("a path in UTF-8");
     let options = ["-loglevel", "error", "-i", path, "-map", stream, "-c", "copy"];
@@ -220,7 +220,7 @@ fn check(path: &Path, (picture, sound): (&str, &str)) {
         assert_eq!(samples.len(), probed.len(), "{stream}");
         for (sample, (pts, dts, is_key)) in samples.iter().zip(probed) {
             let presented = track.presented_ticks(sample) / 300;
-            // Both tracks by the same offset; ffprobe's times of sound are rounded.
+            // Both tracks are moved by the same offset; ffprobe's times of sound are rounded.
             let offset = *offset.get_or_insert(pts - presented);
             assert!((presented + offset - pts).abs() <= 2, "{stream}: {presented}, {pts}");
             if index == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plans of files made by ffmpeg, compared with what ffprobe, an independent parser, finds there:
-//! key frames, elementary streams and duration; and the clock with the bitrate asked for.
+//! Tests plans of files by ffmpeg against the output of ffprobe, an independent parser: key frames,
+//! elementary streams and duration; and the clock against the requested bitrate.
 //!
 //! Skipped, with the reason printed, where ffmpeg, ffprobe or an encoder is missing.
 
@@ -131,7 +131,7 @@ fn key_frames(path: &Path, kind: &str, plan: &PacketPlan) -> Option<Vec<u64>> {
         .filter(|fields| fields[1].starts_with('K') && fields[0] != "N/A")
         .map(|fields| fields[0].parse::<u64>().unwrap() / plan.stride())
         .collect();
-    // Several frames of sound lie in one PES packet.
+    // Several frames of sound are in one PES packet.
     positions.dedup();
     assert!(positions.len() >= 3, "{positions:?}");
     Some(positions)
@@ -156,7 +156,7 @@ fn without_indicators(path: &Path) -> Vec<u8> {
 fn compare_video(name: &str, encoders: &[&str], arguments: &[&str]) -> Option<()> {
     let path = film(name, encoders, &[&VIDEO, &SOUND, arguments])?;
     let plan = compare(&path, "v:0")?;
-    // ffmpeg sets the indicator; without it, the start codes alone must tell the same.
+    // ffmpeg sets the indicator; without it, the start codes alone must give the same result.
     assert_eq!(scan(&without_indicators(&path)).entries(), plan.entries());
     Some(())
 }
@@ -167,7 +167,7 @@ fn h264_with_tables_at_key_frames() {
     let Some(path) = film("h264.ts", &["libx264"], &[&VIDEO, &SOUND, &options]) else { return };
     let Some(plan) = compare(&path, "v:0") else { return };
     for entry in &plan.entries()[1..] {
-        // SDT, PAT and PMT, or PAT and PMT, stand right before the frame.
+        // SDT, PAT and PMT, or PAT and PMT, directly precede the frame.
         assert_eq!(entry.access_unit - entry.ts_packet, 2, "{entry:?}");
     }
 }

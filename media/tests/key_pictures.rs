@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Key pictures of files made by ffmpeg, one behind the other: ffmpeg shows each of them, and each
-//! is the picture that the file has there.
+//! Tests key pictures of files by ffmpeg, concatenated: ffmpeg shows each of them, and each equals
+//! the picture at that place of the file.
 //!
-//! Encoders are told to open their groups of pictures, to interlace, and to code with variable
-//! lengths and in several slices. Skipped, with the reason printed, where ffmpeg or an encoder is
-//! missing.
+//! Encoders are configured for open groups of pictures, interlacing, variable length coding and
+//! several slices. Skipped, with the reason printed, if ffmpeg or an encoder is missing.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +15,7 @@ use media::{AssetPlan, Demuxer, RtpIdentity, Scanner, TICKS_PER_SECOND};
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
-/// Output of ffmpeg, with `input` on its standard input; none where it is not installed.
+/// Output of ffmpeg, with `input` on its standard input; `None` if it is not installed.
 fn ffmpeg(arguments: &[&str], input: Vec<u8>) -> Option<Vec<u8>> {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error"]).args(arguments);
@@ -67,7 +66,7 @@ fn plan(bytes: &[u8]) -> AssetPlan {
     }
 }
 
-/// The pictures behind each other in IVF, and their number.
+/// The pictures in IVF, concatenated, and their number.
 fn joined(keys: &KeyPictures<'_>, bytes: &[u8]) -> (Vec<u8>, usize) {
     let mut ivf = b"DKIF\0\0\x20\0".to_vec();
     ivf.extend(match keys.coding() {
@@ -101,7 +100,7 @@ fn difference(one: &[u8], other: &[u8]) -> u32 {
     one.iter().zip(other).map(|(&a, &b)| u32::from(a.abs_diff(b))).sum::<u32>() / one.len() as u32
 }
 
-/// Compares the key pictures with those of the file when all of it is decoded.
+/// Compares the key pictures with those obtained by decoding the whole file.
 fn check(name: &str, encoder: &str, options: &str, decoder: &str) {
     let Some(path) = film(name, encoder, options) else { return };
     let bytes = fs::read(&path).expect("it was made");
@@ -123,7 +122,7 @@ fn check(name: &str, encoder: &str, options: &str, decoder: &str) {
     let shown = grey(&arguments, ivf);
     assert_eq!(shown.len(), count, "{name}: pictures that ffmpeg shows");
     let times: Vec<u64> = keys.list().iter().map(|picture| picture.presented_ticks).collect();
-    // The first place of a transport stream is its beginning.
+    // The first place of a transport stream is its start.
     let first = times.len() - count;
     for (shown, ticks) in shown.iter().zip(&times[first..]) {
         let number = ((ticks * 25 + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND) as usize;

@@ -3,8 +3,8 @@
 //! independent demuxer, finds there: size, time and key flag of every frame, and of pictures the
 //! bytes as well.
 //!
-//! A file's times are rounded to milliseconds; those of sound are made whole again, so they may
-//! differ by one. Skipped, with the reason printed, where ffmpeg, ffprobe or an encoder is missing.
+//! A file's times are rounded to milliseconds; those of sound are made exact again, so they may
+//! differ by one. Skipped, with the reason printed, if ffmpeg, ffprobe or an encoder is missing.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -111,7 +111,7 @@ fn every_frame_is_found_in_its_place() {
     for (name, sound) in [("opus.mkv", "libopus"), ("ac3.mkv", "ac3"), ("mp3.mkv", "libmp3lame")] {
         compare(name, &[&hevc[..], &["-c:a", sound]].concat());
     }
-    // Clusters whose size is not known, as of a live stream.
+    // Clusters of unknown size, as in a live stream.
     compare("live.mkv", &[&avc[..], &["-live", "1"]].concat());
     compare("short.mkv", &[&avc[..], &["-cluster_time_limit", "200"]].concat());
 }

@@ -122,7 +122,7 @@ fn compare(path: &Path) -> Option<Presentation> {
     Some(found)
 }
 
-/// Makes a film of pictures and sound with these options and compares it.
+/// Creates a film of pictures and sound with these options and compares it.
 fn compare_film(name: &str, encoders: &[&str], options: &[&str]) -> Option<Presentation> {
     compare(&film(name, encoders, &[&VIDEO, &SOUND, options])?)
 }
@@ -143,7 +143,7 @@ fn h264_with_b_frames_and_aac() {
     assert_eq!((config.length_bytes, config.sequence_sets.len()), (4, 1));
     let Codec::Aac(config) = &found.tracks()[1].codec else { panic!("{found:?}") };
     assert_eq!((config.rate_hz, config.channels), (44_100, 1));
-    // The priming of 1024 samples lies before the title's start.
+    // The priming of 1024 samples is before the title's start.
     assert_eq!(found.tracks()[1].shift, -1024);
 }
 

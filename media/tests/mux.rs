@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writers of files, by films of ffmpeg: read by our demuxer as samples, written as access units,
-//! and compared with the source by ffmpeg: every frame decodes to the same, and is presented at the
-//! same time but for one constant of the file. Our own readers take the result.
+//! Tests writers of files with films of ffmpeg: read by our demuxer as samples, written as access
+//! units, and compared with the source by ffmpeg: every frame decodes to the same data, and is
+//! presented at the same time except for one constant of the file. Our own readers read the result.
 //!
 //! Skipped, with the reason printed, where ffmpeg, ffprobe or an encoder is missing.
 
@@ -66,7 +66,7 @@ fn demux(file: &[u8]) -> Presentation {
 /// A unit of a track, with the time by which tracks are interleaved, in seconds.
 type Timed = (f64, usize, AccessUnit);
 
-/// All samples of a file as units, in the order in which they would come from a network.
+/// Returns all samples of a file as units, in the order of their arrival from a network.
 fn units(file: &[u8], found: &Presentation) -> Vec<Timed> {
     let mut all = Vec::new();
     for (index, track) in found.tracks().iter().enumerate() {
@@ -75,7 +75,7 @@ fn units(file: &[u8], found: &Presentation) -> Vec<Timed> {
         for sample in track.samples.samples(0..track.samples.len()) {
             let start = sample.file_offset as usize;
             let unit = AccessUnit {
-                // Exact: the rate is a multiple of the scale, or the same.
+                // The conversion is exact: the rate equals the scale or is a multiple of it.
                 time: track.presented(&sample) * rate / scale,
                 bytes: file[start..start + sample.bytes as usize].to_vec(),
                 is_start: sample.is_start,
@@ -161,7 +161,7 @@ fn compare(source: &Path, written: &Path, found: &Presentation) -> Option<()> {
             .collect();
         times.sort_by(f64::total_cmp);
         let constant = result[0].0 - times[0];
-        // Half a tick of either clock, and those of sound in a transport stream.
+        // Tolerance: half a tick of either clock, and of the clock of sound in a transport stream.
         let tolerance = 2.5 / 90_000.0;
         for (number, (result, expected)) in result.iter().zip(&expected).enumerate() {
             assert_eq!(result.1, expected.1, "{name}: frame {number}");
@@ -176,7 +176,7 @@ fn compare(source: &Path, written: &Path, found: &Presentation) -> Option<()> {
     Some(())
 }
 
-/// Makes a film, writes it anew as `kind` and compares.
+/// Creates a film, writes it as `kind` and compares.
 fn round_trip(
     name: &str,
     encoders: &[&str],
@@ -234,7 +234,7 @@ fn accept_mp4(file: &[u8], source: &Presentation) {
     assert!(apart_s.abs() < 0.15, "ends {apart_s} s later");
 }
 
-/// Our scanner makes a plan of the stream, and our survey finds the tracks.
+/// Our scanner creates a plan of the stream, and our survey finds the tracks.
 fn accept_ts(file: &[u8], source: &Presentation) {
     let mut scanner = Scanner::new();
     scanner.feed(file);

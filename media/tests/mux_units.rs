@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writers of files, by units that no camera should send and by random ones: refusals with their
-//! names, bounded memory, and streams that keep the rules of ISO/IEC 13818-1.
+//! Tests writers of files with units that no camera should send and with random ones: refusals with
+//! their names, bounded memory, and streams that follow the rules of ISO/IEC 13818-1.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.2 to §2.4.3.7; ETSI TR 101 290 §5.2 (intervals).
 
@@ -37,19 +37,19 @@ fn unit(time: i64, bytes: Vec<u8>, is_start: bool) -> AccessUnit {
     AccessUnit { time, bytes, is_start, is_after_loss: false }
 }
 
-/// NAL units, each behind its length.
+/// NAL units, each after its length.
 fn nals(units: &[&[u8]]) -> Vec<u8> {
     units.iter().flat_map(|nal| [&(nal.len() as u32).to_be_bytes()[..], nal].concat()).collect()
 }
 
-/// A picture of so many bytes, which differ by its number.
+/// A picture of this many bytes, with content derived from its number.
 fn picture(number: usize, bytes: usize, is_key: bool) -> Vec<u8> {
     let mut nal = vec![number as u8 | 1; bytes.max(2)];
     nal[0] = if is_key { 0x65 } else { 0x41 };
     nals(&[&nal])
 }
 
-/// A frame of AC-3 of so many bytes.
+/// A frame of AC-3 of this many bytes.
 fn sound(number: usize, bytes: usize) -> Vec<u8> {
     let mut frame = vec![number as u8; bytes.max(8)];
     frame[..7].copy_from_slice(&[0x0b, 0x77, 0, 0, 0x54, 0x40, 0x43]);
@@ -154,7 +154,7 @@ fn memory_is_bounded_when_time_stands_still() {
 
 #[test]
 fn a_fragment_of_very_many_units_takes_no_longer_for_each() {
-    // Time stands still, so that nothing but their memory ends the fragment.
+    // Time does not advance, so that only memory ends the fragment.
     for kind in KINDS {
         let mut writer = writer(kind, &[OPUS]);
         let mut file = Vec::new();
@@ -181,7 +181,7 @@ fn a_track_that_never_comes_delays_no_other_for_long_and_is_refused_later() {
     writer.finish(&mut file);
     assert_eq!(demux(&file).tracks().len(), 1);
 
-    // In a transport stream sound goes on after a second, and the pictures may still come.
+    // A transport stream continues with sound after a second; pictures may still follow.
     let mut writer = self::writer(WriterKind::TransportStream, &[OPUS, h264(false)]);
     let mut file = Vec::new();
     for number in 0..100 {
@@ -328,7 +328,7 @@ fn read(file: &[u8]) -> Stream {
             assert!(is_discontinuous || step <= INTERVALS[0].0, "{} after {step}", INTERVALS[0].1);
             clock = Some(pcr);
             used += 6;
-            // Tables stand in front of the reference of their time.
+            // Tables precede the clock reference of their time.
             if std::mem::take(&mut has_new_tables) || is_discontinuous {
                 tables = Some(pcr);
             }
@@ -382,10 +382,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Time, bytes and key frame flag of the units of a track.
 type Taken = Vec<(i64, Vec<u8>, bool)>;
 
-/// Pushes random units; those that were taken, by track, and the file.
+/// Pushes random units; returns the file and the accepted units by track.
 fn write(kind: WriterKind, steps: &[Step]) -> (Vec<u8>, [Taken; 2]) {
     let mut writer = writer(kind, &[h264(true), AC3]);
-    let (mut file, mut taken) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let (mut file, mut accepted) = (Vec::new(), [Vec::new(), Vec::new()]);
     let mut now_ms = 5_000_000_i64;
     for (number, &(is_video, step, later, size, is_key)) in steps.iter().enumerate() {
         now_ms += i64::from(step);
@@ -397,7 +397,7 @@ fn write(kind: WriterKind, steps: &[Step]) -> (Vec<u8>, [Taken; 2]) {
             false => (1, now_ms * 44_100 / 1000, sound(number, size.min(50_000)), true),
         };
         match writer.push(track, unit(time, bytes.clone(), is_start), &mut file) {
-            Ok(()) => taken[track].push((time, bytes, is_start)),
+            Ok(()) => accepted[track].push((time, bytes, is_start)),
             Err(
                 MuxRefusal::NoStart { track: 0 }
                 | MuxRefusal::Leading { track: 0 }
@@ -407,7 +407,7 @@ fn write(kind: WriterKind, steps: &[Step]) -> (Vec<u8>, [Taken; 2]) {
         }
     }
     writer.finish(&mut file);
-    (file, taken)
+    (file, accepted)
 }
 
 proptest! {
@@ -415,20 +415,20 @@ proptest! {
 
     #[test]
     fn transport_streams_of_random_units_keep_the_rules(steps in steps()) {
-        let (file, taken) = write(WriterKind::TransportStream, &steps);
+        let (file, accepted) = write(WriterKind::TransportStream, &steps);
         let stream = read(&file);
         let ms = |rate: i64| move |unit: &(i64, Vec<u8>, bool)| unit.0 * 1000 / rate;
-        let mut times: Vec<_> = taken[0].iter().map(ms(90_000)).collect();
-        times.extend(taken[1].iter().map(ms(44_100)));
+        let mut times: Vec<_> = accepted[0].iter().map(ms(90_000)).collect();
+        times.extend(accepted[1].iter().map(ms(44_100)));
         times.sort_unstable();
         let gap_ms = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         prop_assert!(stream.discontinuities == 0 || gap_ms > 9_000, "gap of {} ms", gap_ms);
         let mut constant = None;
-        for (taken, (pid, rate)) in taken.iter().zip([(0x100, 90_000), (0x101, 44_100)]) {
+        for (accepted, (pid, rate)) in accepted.iter().zip([(0x100, 90_000), (0x101, 44_100)]) {
             let units = stream.units.get(&pid).map_or(&[][..], Vec::as_slice);
-            prop_assert_eq!(units.len(), taken.len());
+            prop_assert_eq!(units.len(), accepted.len());
             let mut last = 0;
-            for (found, (time, bytes, is_start)) in units.iter().zip(taken) {
+            for (found, (time, bytes, is_start)) in units.iter().zip(accepted) {
                 prop_assert!(found.pcr <= found.decode && found.decode <= found.presented);
                 prop_assert!(last <= found.decode, "times of decoding go back");
                 last = found.decode;
@@ -453,22 +453,22 @@ proptest! {
 
     #[test]
     fn fragments_of_random_units_hold_them_in_order_and_time(steps in steps()) {
-        let (file, taken) = write(WriterKind::FragmentedMp4, &steps);
-        if taken.iter().all(Vec::is_empty) {
+        let (file, accepted) = write(WriterKind::FragmentedMp4, &steps);
+        if accepted.iter().all(Vec::is_empty) {
             prop_assert!(file.is_empty());
             return Ok(());
         }
         let found = demux(&file);
         let mut constant = None;
-        for (index, (taken, rate)) in taken.iter().zip([90_000, 44_100_i64]).enumerate() {
+        for (index, (accepted, rate)) in accepted.iter().zip([90_000, 44_100_i64]).enumerate() {
             let track = found.tracks().iter().find(|track| track.id == index as u32 + 1);
             let Some(track) = track else {
-                prop_assert!(taken.is_empty());
+                prop_assert!(accepted.is_empty());
                 continue;
             };
-            prop_assert_eq!(track.samples.len(), taken.len());
-            let samples = track.samples.samples(0..taken.len());
-            for (sample, (time, bytes, is_start)) in samples.zip(taken) {
+            prop_assert_eq!(track.samples.len(), accepted.len());
+            let samples = track.samples.samples(0..accepted.len());
+            for (sample, (time, bytes, is_start)) in samples.zip(accepted) {
                 let start = sample.file_offset as usize;
                 prop_assert_eq!(&file[start..start + sample.bytes as usize], &bytes[..]);
                 prop_assert_eq!(sample.is_start, *is_start);
@@ -480,7 +480,7 @@ proptest! {
     }
 }
 
-/// A picture as a transport stream has it.
+/// A picture in the form of a transport stream.
 fn annex_b(unit: &[u8], is_start: bool) -> Vec<u8> {
     let start: &[u8] = &[0, 0, 0, 1];
     let mut all = [start, &[0x09, 0xf0]].concat();

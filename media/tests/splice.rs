@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams that the splicer joins from files made by ffmpeg, checked by parsers that are not ours:
-//! the crate `mpeg2ts-reader`, ffprobe, and ffmpeg's decoders.
+//! Tests streams that the splicer joins from files of ffmpeg with independent parsers: the crate
+//! `mpeg2ts-reader`, ffprobe, and ffmpeg's decoders.
 //!
 //! Continuity counters, clock references, timestamps and tables are checked packet by packet;
 //! frames and samples are decoded and counted. Skipped, with the reason printed, where ffmpeg or
@@ -65,8 +65,8 @@ fn film(name: &str, seconds: u32, options: &str) -> Option<PathBuf> {
 
 const H264: &str = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p -c:a aac";
 
-/// Files of one picture and one sound coding, so that a decoder can take them end to end. Each test
-/// has files of its own: they run at the same time.
+/// Files of one picture and one sound coding, so that a decoder can decode them end to end. Each
+/// test has files of its own: they run at the same time.
 fn alike(test: &str) -> Option<Vec<PathBuf>> {
     let options = [
         (3, "-g 12 -bf 2"),
@@ -147,7 +147,7 @@ fn whole(path: &Path) -> Part<'_> {
     Part { path, programme: None, is_entered_late: false }
 }
 
-/// A stream made of parts.
+/// A stream composed of parts.
 struct Channel {
     stream: Vec<u8>,
     first_slot: u64,
@@ -212,7 +212,7 @@ fn pcr(packet: &[u8]) -> Option<u64> {
     Some(reference.base() * 300 + u64::from(reference.extension()))
 }
 
-/// PID of the clock: ffmpeg puts a programme's clock on its first stream.
+/// PID of the clock: ffmpeg writes a programme's clock on its first stream.
 fn clock_pid(packets: &[[u8; TS_PACKET_BYTES]], programme: Option<u16>) -> u16 {
     let mut pids: Vec<u16> =
         packets.iter().filter(|packet| pcr(&packet[..]).is_some()).map(|p| pid(p)).collect();
@@ -221,7 +221,7 @@ fn clock_pid(packets: &[[u8; TS_PACKET_BYTES]], programme: Option<u16>) -> u16 {
     if programme == Some(9) { pids[1] } else { pids[0] }
 }
 
-/// Facts found in a stream by the foreign parser.
+/// Properties found in a stream by the independent parser.
 #[derive(Default)]
 struct Found {
     /// Index of the packet and value of each clock reference.
@@ -304,8 +304,8 @@ fn assert_units_complete(found: &Found, parts: &[Part<'_>]) {
     assert_eq!([unit(PICTURES), unit(SOUND)], expected);
 }
 
-/// Checks that references of a part have the distances that they have in the file, and that the
-/// first of each is due when it says.
+/// Checks that the references of a part keep their distances in the file, and that the first of
+/// each part is due at the time of its start.
 fn assert_differences_kept(channel: &Channel, found: &Found) {
     let mut rest = found.references.as_slice();
     for (file, start) in channel.references.iter().zip(&channel.starts) {
@@ -320,8 +320,8 @@ fn assert_differences_kept(channel: &Channel, found: &Found) {
     assert!(rest.is_empty());
 }
 
-/// Checks that references lie within 500 ns of a straight line over bytes, no two of them more
-/// than 40 ms apart, and that tables come in time.
+/// Checks that references are within 500 ns of a straight line over bytes, no two of them more than
+/// 40 ms apart, and that tables are in time.
 fn assert_straight(found: &Found, first_slot: u64, rate: u64) {
     let ticks = |packets: u64| u128::from(packets) * 1504 * 27_000_000 / u128::from(rate);
     let (first, start) = found.references[0];
@@ -503,8 +503,8 @@ fn files_follow_their_last_sound_and_room_does_not_grow_while_they_repeat() {
         let parts: Vec<_> = (0..40).map(|_| whole(film)).collect();
         let channel = play(&parts, 0, None);
         assert!(channel.room_ticks_max < TICKS_PER_SECOND / 1000, "{film:?}");
-        // Sound lasts longest in all of them: the next file follows its last frame, however many
-        // lie in a PES packet, but for the time by which pictures are decoded early.
+        // Sound lasts longest in all of them: the next file follows its last frame, for any number
+        // of frames in a PES packet, except for the time by which pictures are decoded early.
         let times = &inspect(&channel.stream).times[&SOUND];
         let starts: Vec<u64> = times.iter().copied().step_by(times.len() / 40).collect();
         assert_eq!(starts.len(), 40);

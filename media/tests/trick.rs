@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trick play of transport streams made by ffmpeg: the stream of pictures that is sent is decoded
-//! by ffmpeg, and its packets are watched by [`Monitor`].
+//! Tests trick play of transport streams by ffmpeg: ffmpeg decodes the sent stream of pictures, and
+//! [`Monitor`] checks its packets.
 //!
-//! Every picture that comes out is one of the file's key frames, in the right order and at the
-//! right time; counters run on and clock references come in time. Skipped, with the reason printed,
-//! where ffmpeg or an encoder is missing.
+//! Every picture in the output is one of the file's key frames, in the right order and at the right
+//! time; counters are continuous and clock references in time. Skipped, with the reason printed, if
+//! ffmpeg or an encoder is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,7 +141,7 @@ fn check(path: &Path, wanted: f64) {
     }
     let pairs = found.windows(2);
     assert!(pairs.map(|pair| pair[1].0 - pair[0].0).all(|apart| apart > 0.0999), "{found:?}");
-    // A key frame each 0.48 s; none is shown sooner than a tenth of a second behind another.
+    // A key frame each 0.48 s; none is shown within a tenth of a second after another.
     let one_in = (0.1 / (0.48 / factor)).ceil() as usize;
     assert_eq!(found.len(), expected.len().div_ceil(one_in), "{found:?}");
 }
@@ -181,7 +181,7 @@ fn a_damaged_file_has_no_pictures_and_no_panic() {
     let plan = plan(&good);
     let trick = TrickPlan::of_stream(&plan, PlayScale::nearest(-4.0)).unwrap();
     for (what, byte) in [("zeros", 0), ("sync bytes", 0x47), ("ones", 0xff)] {
-        // The file has changed behind the plan.
+        // The file has changed after the plan was created.
         let bad = vec![byte; good.len()];
         for chapter in 0..trick.presentation().chapters() {
             let layout = trick.lay_out(Some(&plan), chapter, &bad[..]).unwrap();

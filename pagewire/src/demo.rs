@@ -16,12 +16,12 @@ use serve::{Config, Server};
 
 use crate::output;
 
-/// Error of the server, the client or this host: the caller chooses nothing here.
+/// Error of the server, the client or this host: the caller has no options to get wrong.
 type Error = Box<dyn std::error::Error>;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Goes on serving the clip until Ctrl-C, to be opened in a player or a browser.
+    /// Serves the clip until Ctrl-C, to be opened in a player or a browser.
     #[arg(long)]
     stay: bool,
 }
@@ -71,7 +71,7 @@ async fn show(stay: bool) -> Result<bool, Error> {
     ));
     let spinner = ProgressBar::new_spinner().with_message("measuring in a network of its own");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    // No other work runs meanwhile: it would disturb the measurement.
+    // No other work runs at the same time: it would disturb the measurement.
     let measured = tokio::task::spawn_blocking(cost_of_paths).await;
     spinner.finish_and_clear();
     match measured {
@@ -97,7 +97,7 @@ async fn show(stay: bool) -> Result<bool, Error> {
     Ok(downloaded && streamed && verdict.is_whole())
 }
 
-/// Starts the server on the usual ports, or on free ones where those are taken.
+/// Starts the server on the usual ports, or on free ones where those are in use.
 async fn start(served: &Path, cache: &Path) -> Result<Server, serve::Error> {
     let mut config = Config::new(served);
     config.cache = Some(cache.to_owned());
@@ -144,12 +144,12 @@ async fn watch(url: &str, received: &Path) -> Result<Verdict, client::Error> {
     verdict
 }
 
-/// Measures the paths now, as for a device that does not segment UDP itself.
+/// Measures the paths now, as for a device without UDP segmentation offload.
 fn cost_of_paths() -> Result<Vec<Rank>, measure::Error> {
     Subject::Sending { interface: String::new(), segments: false }.measure()
 }
 
-/// Prints a line for each RTP path that can be used, relative to the reference path.
+/// Prints a line for each usable RTP path, relative to the reference path.
 fn print_cost(ranks: &[Rank]) {
     let cost = |rank: &Rank| rank.cpu_s_per_gb.filter(|_| rank.transport == "rtp");
     let reference = ranks.iter().filter(|rank| rank.member == REFERENCE).find_map(cost);
@@ -162,7 +162,7 @@ fn print_cost(ranks: &[Rank]) {
     }
 }
 
-/// The reference path: reads into a buffer and writes packet by packet.
+/// Reference path: reads into a buffer and writes packet by packet.
 const REFERENCE: &str = "read_writev";
 const BAR_CHARS: f64 = 40.0;
 const CLIP_NAME: &str = "clip.ts";

@@ -2,7 +2,7 @@
 //! `pagewire lab`: replaces itself with the program `pagewire-lab`, with the same arguments.
 //!
 //! The laboratory holds a tracer, a disassembler and performance counters, which do not belong in a
-//! server's program. Its program is searched beside this one, where one build puts both, and in
+//! server's program. Its program is searched for beside this one, where one build puts both, and in
 //! PATH.
 //!
 //! Sources: [`terminal::installed`]; execve(2).

@@ -49,7 +49,7 @@ struct Keygen {
 enum Kind {
     /// ECDSA on P-256: short, and fast to sign with.
     Ecdsa,
-    /// RSA of 2048 bits: what older reading systems know.
+    /// RSA of 2048 bits, which older reading systems require.
     Rsa,
 }
 
@@ -77,7 +77,7 @@ impl Keygen {
             ("provider.pem", &made.certificate, 0o644),
             ("provider.key", &made.key, 0o600),
         ];
-        // Checks all four first: new files beside old ones would not belong together.
+        // Checks all four files first: new files beside old ones would not match each other.
         for (name, ..) in files {
             let path = self.folder.join(name);
             if path.symlink_metadata().is_ok() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire load`: plays one asset in many sessions; reports how many stayed timely, and the
+//! `pagewire load`: plays one asset in many sessions; reports the number of timely sessions and the
 //! bottleneck.
 //!
-//! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
-//! when not, 2 for a wrong option. With `--scenario` groups of sessions behave differently, and the
-//! status is 1 where one that reads as it should was harmed. Of an HLS presentation it is 0 when no
-//! viewer would have stalled.
+//! Exit status 0 when all requested sessions were played and all verified ones were timely, 1 when
+//! not, 2 for a wrong option. With `--scenario` groups of sessions behave differently, and the
+//! status is 1 where a session that reads as it should was harmed. For an HLS presentation it is 0
+//! when no viewer would have stalled.
 //!
 //! `--json` writes one JSON object a line for each event; `event` holds its kind:
 //! `starting` (the asset was described), `playing` (all play, measuring begins now), `measured`

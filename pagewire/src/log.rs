@@ -4,8 +4,7 @@
 //!
 //! Costs one pass over the text of a field.
 //!
-//! Sources: [`terminal::escape`].
-//! Does not choose what is logged.
+//! Sources: [`terminal::escape`]. Does not select the logged events.
 
 use std::fmt::{self, Write};
 use std::io::{self, IsTerminal};
@@ -18,7 +17,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::reload::Handle;
 
-/// Level of the log where none is asked for.
+/// Default level of the log.
 pub(crate) const LEVEL: &str = "warn";
 
 /// Form of the log.
@@ -63,7 +62,7 @@ pub(crate) fn start(level: &str, format: LogFormat) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps the handle by which the level is changed. The log is started once a process.
+/// Keeps the handle that changes the level. The log is started once per process.
 fn replace_by<S: 'static>(handle: Handle<EnvFilter, S>) {
     let replace = move |filter| handle.reload(filter).map_err(|error| error.to_string());
     let _ = REPLACE.set(Box::new(replace));
@@ -87,8 +86,8 @@ pub(crate) fn check(level: &str) -> Result<(), String> {
 }
 
 fn filter(level: &str) -> Result<EnvFilter, String> {
-    // A file can have mp4_atom write a line a byte, without the file's name; what is wrong with a
-    // file is said once, by whoever reads it. A client can have h2 write a warning a frame.
+    // A file can make mp4_atom log a line per byte, without the file's name; the reader of the file
+    // logs its faults once. A client can make h2 log a warning per frame.
     EnvFilter::try_new(format!("{level},mp4_atom=off,h2=error"))
         .map_err(|error| format!("unusable: {error}; write {LEVEL}"))
 }
@@ -96,8 +95,8 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
 type ReplaceFilter = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
 static REPLACE: OnceLock<Box<ReplaceFilter>> = OnceLock::new();
 
-/// Writes lines of JSON with all that is not ASCII as escapes: JSON itself lets characters pass
-/// that end a line for some readers or are orders to a terminal.
+/// Writes lines of JSON with all characters outside ASCII as escapes: JSON itself permits
+/// characters that end a line for some readers or that control a terminal.
 struct AsciiJson<W>(W);
 
 impl<W: io::Write> io::Write for AsciiJson<W> {

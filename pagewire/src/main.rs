@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line of `pagewire`: one file and one line of [`Verb`] for each verb.
 //!
-//! Exit status: 0 done (and on SIGTERM or Ctrl-C), 1 something failed, 2 a wrong option.
+//! Exit status: 0 done (and on SIGTERM or Ctrl-C), 1 a failure, 2 a wrong option.
 
 #![forbid(unsafe_code)]
-// Standard output is written in one place: it may be a closed pipe.
+// Standard output may be a closed pipe, so the print macros are forbidden.
 #![deny(clippy::print_stdout)]
 
 mod config;
@@ -137,13 +137,14 @@ fn wrong(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Reports an error; exit status 2 where the command line is at fault, else 1.
+/// Reports an error; exit status 2 where the command line is at fault, otherwise 1.
 fn failed(error: &(impl std::fmt::Display + ?Sized), is_caller: bool) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(error));
     ExitCode::from(if is_caller { 2 } else { 1 })
 }
 
-/// Starts a tokio runtime for control work: two threads are enough, as media does not run here.
+/// Starts a tokio runtime for control work: two threads are enough, because media does not run
+/// here.
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }

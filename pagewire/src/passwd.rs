@@ -2,13 +2,12 @@
 //! `pagewire passwd`: adds a user to a file of users, or changes the password.
 //!
 //! The password comes from the terminal or from standard input, never from the command line, which
-//! other users of the machine can read. The file is replaced as a whole, with owner and mode of the
-//! one before. A new one is readable by its owner alone; in a folder that is closed to others
-//! (/etc/pagewire of the Debian package) also by the folder's group, as which the service runs.
+//! other users of the machine can read. The file is replaced as a whole; owner and mode are kept. A
+//! new file is readable by its owner alone; in a folder that is closed to others (/etc/pagewire of
+//! the Debian package) also by the folder's group, which the service runs as.
 //!
-//! Sources: htpasswd(1), htdigest(1).
-//! Does not lock the file: two at once keep the lines of one. Does not tell a running server, which
-//! reads the file again on SIGHUP.
+//! Sources: htpasswd(1), htdigest(1). Does not lock the file: of two concurrent calls only the
+//! lines of one are kept. Does not notify a running server, which reads the file again on SIGHUP.
 
 use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
@@ -56,9 +55,9 @@ impl Options {
         self.write(&line.map_err(|error| error.to_string())?)
     }
 
-    /// Puts a line in the place of the user's.
+    /// Replaces the line of the user in the file.
     fn write(&self, line: &str) -> Result<(), String> {
-        // The file that a link leads to is replaced, not the link. One that is missing is made.
+        // A link is resolved: its target is replaced, not the link. A missing file is created.
         let file = self.file.canonicalize().unwrap_or_else(|_| self.file.clone());
         let shown = file.display();
         let unwritten = |error: io::Error| format!("passwd {shown}: {error}; name another file");
@@ -85,8 +84,8 @@ impl Options {
     }
 }
 
-/// Lets the group of a folder that is closed to others read a file in it, where this user may give
-/// files to that group.
+/// Lets the group of a folder that is closed to others read a file in it, where this user may
+/// change the file's group to that group.
 fn share_with_group(file: &Path, folder: &Path) -> io::Result<()> {
     let metadata = fs::metadata(folder)?;
     let is_shared = metadata.mode() & 0o077 == 0o050;
@@ -96,8 +95,8 @@ fn share_with_group(file: &Path, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a text with this line in the place of the same user's, else behind the others. A user of
-/// Digest has a line for each realm and hash.
+/// Returns a text in which this line replaces the line of the same user, or is appended where there
+/// is none. A user of Digest has a line for each realm and hash.
 fn replaced(before: &str, line: &str, is_digest: bool) -> String {
     let key = |text: &str| {
         let fields: Vec<&str> = text.trim().split(':').collect();
@@ -125,7 +124,7 @@ fn replaced(before: &str, line: &str, is_digest: bool) -> String {
     text
 }
 
-/// Reads a password: twice from a terminal, else the first line of standard input.
+/// Reads a password: twice from a terminal, otherwise the first line of standard input.
 fn password() -> Result<Zeroizing<Vec<u8>>, String> {
     let failed = |error: io::Error| format!("reading the password: {error}; try again");
     if io::stdin().is_terminal() {
@@ -175,7 +174,7 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         options.write("anna:2").unwrap();
         assert_eq!((mode(), fs::read_to_string(&file).unwrap().as_str()), (0o640, "anna:2\n"));
-        // As the folder of the service's settings: its group is the service's.
+        // Like the folder of the service's settings: its group is the service's.
         let closed = folder.path().join("closed");
         fs::create_dir(&closed).unwrap();
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o750)).unwrap();
@@ -184,7 +183,7 @@ mod tests {
         let (made, of) = (fs::metadata(&shared.file).unwrap(), fs::metadata(&closed).unwrap());
         assert_eq!((made.mode() & 0o777, made.gid()), (0o640, of.gid()));
         let options = shared;
-        // Through a link: the link stays.
+        // Through a link: the link is kept.
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let linked = Options { file: link.clone(), ..options };

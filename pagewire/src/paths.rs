@@ -117,7 +117,7 @@ fn line(text: &mut String, rank: &Rank, reference: Option<f64>) {
     };
 }
 
-/// Returns the highest CPU cost of a group, which has the longest bar.
+/// Returns the highest CPU cost of a group, which gets the longest bar.
 fn dearest(ranks: &[Rank], (transport, burst): &(String, u32)) -> Option<f64> {
     let of_group = ranks.iter().filter(|r| r.transport == *transport && r.burst_packets == *burst);
     of_group.filter_map(|rank| rank.cpu_s_per_gb).reduce(f64::max)

@@ -79,7 +79,7 @@ impl ViewerOptions {
         }
     }
 
-    /// Names an option that was given.
+    /// Returns the name of an option that was given, if any.
     pub(crate) fn given(self) -> Option<&'static str> {
         let all = [
             ("--variant", self.variant.is_some()),
@@ -227,7 +227,7 @@ fn interrupted() -> Pin<Box<dyn Future<Output = ()> + Send>> {
         ask.send_replace(true);
     });
     Box::pin(async move {
-        // An error means that there are no signals to wait for.
+        // An error means that no signals can be received.
         if asked.wait_for(|is_asked| *is_asked).await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire sandbox`: restricts itself and becomes a program, which decodes what strangers have
-//! written. `pagewire serve` starts it; it is not listed in `--help`.
+//! `pagewire sandbox`: restricts itself and executes a program that decodes untrusted files.
+//! `pagewire serve` starts it; it is not listed in `--help`.
 //!
 //! A process that restricts itself before execve needs no code between fork and exec, which would
 //! have to be unsafe.

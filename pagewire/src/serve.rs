@@ -42,9 +42,9 @@ use reload::Reloads;
 #[derive(Args)]
 pub(crate) struct Options {
     /// The folder whose files are served. Transport streams, MP4, Matroska, MP3, AAC and WAV files
-    /// are streams, too; the index at / says of each file where it plays, or why not. `?es` behind
-    /// the address of a transport stream gives its pictures and sounds as tracks. Hidden files are
-    /// not served; links that lead out, or through a hidden name, are refused.
+    /// are streams, too; the index at / lists for each file where it plays, or why not. `?es`
+    /// behind the address of a transport stream gives its pictures and sounds as tracks. Hidden
+    /// files are not served; links that lead out, or through a hidden name, are refused.
     folder: PathBuf,
     /// Configuration file (TOML): every flag, by its name with _ for -, channels and rules of
     /// access. The command line and the environment (PAGEWIRE_BURST is --burst) win over the file.
@@ -161,8 +161,8 @@ impl Options {
         NamedFiles { read, written: self.watching.written() }
     }
 
-    /// Makes the configuration of a server, with the tables of a file; with `measures` also what
-    /// `--path auto` measures.
+    /// Builds the configuration of a server, with the tables of a file; with `measures` also runs
+    /// the measurements of `--path auto`.
     pub(crate) fn config(self, file: FileConfig, measures: bool) -> Result<Config, Error> {
         let titles = (!self.leaves_titles_out).then(|| self.folder.clone());
         let titles = titles.as_deref();
@@ -218,8 +218,8 @@ fn segment_cipher(name: &str) -> Result<SegmentCipher, String> {
     }
 }
 
-/// Returns a source that derives keys on request from the secret in a file; checks it with the
-/// titles of `folder`.
+/// Returns a source that derives keys on request from the secret in a file; tests it on the titles
+/// of `folder`.
 fn made_from(path: &Path, folder: Option<&Path>) -> Result<KeySource, Error> {
     let (secret, exposed) = seal::key::file::key(HLS_KEY_FILE, path).map_err(|error| {
         let is_missing = std::fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
@@ -239,7 +239,7 @@ fn made_from(path: &Path, folder: Option<&Path>) -> Result<KeySource, Error> {
     Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
 }
 
-/// Logs the titles of `folder`, if it is known, that these keys do not open.
+/// Logs the titles of `folder`, if it is given, that these keys do not open.
 ///
 /// # Errors
 /// The keys open none of the titles, and there is at least one: no player could play a segment.
@@ -282,10 +282,10 @@ fn check_keys(
 
 const HLS_KEY_FILE: &str = "--hls-key-file";
 const HLS_KEY_CURE: &str = "name the file that seal hls --key-file was given";
-/// Most titles checked before the server is ready: 50 µs each in the page cache, a seek or two on
-/// a disk.
+/// Limit on the titles checked before the server is ready: 50 µs each in the page cache, a seek or
+/// two on a disk.
 const TITLES_CHECKED_MAX: usize = 1000;
-/// Most titles that are logged as not opening, one line each.
+/// Limit on the titles that are logged as not opening, one line each.
 const TITLES_NAMED_MAX: usize = 20;
 
 pub(crate) fn run(loaded: Loaded, sources: Sources) -> ExitCode {
@@ -317,7 +317,7 @@ pub(crate) fn run(loaded: Loaded, sources: Sources) -> ExitCode {
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
     };
     let status = runtime.block_on(serve(config, operation, reloads));
-    // A thread that waits for a dead disk must not keep the process.
+    // A thread that waits for a dead disk must not keep the process alive.
     runtime.shutdown_background();
     status
 }
@@ -340,7 +340,7 @@ async fn serve(config: Config, operation: Operation, reloads: Reloads) -> ExitCo
     if let Some(unavailable) = server.cache_unavailable() {
         tracing::warn!("{unavailable}; write --cache and a folder that can be written to");
     }
-    // Before the ready line as well: an administrator may ask for a reload at once.
+    // Subscribes before the ready line as well: an administrator may request a reload at once.
     let asked = reload::requests(&server);
     announce(&server);
     let metrics = operation.run(server, reloads, (signals, asked), stop).await;
@@ -355,7 +355,7 @@ async fn serve(config: Config, operation: Operation, reloads: Reloads) -> ExitCo
     ExitCode::SUCCESS
 }
 
-/// Prints an error; exit status 2 when the caller is at fault, else 1.
+/// Prints an error; exit status 2 when the caller is at fault, otherwise 1.
 fn failed(error: &Error) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(&with_flag(error)));
     ExitCode::from(if error.is_caller() { 2 } else { 1 })
@@ -427,7 +427,7 @@ fn announce(server: &Server) {
     let _ = out.flush();
 }
 
-/// Most addresses printed: a host with containers has dozens.
+/// Limit on the addresses printed: a host with containers has dozens.
 const ADDRESSES_MAX: usize = 8;
 
 /// Completes at SIGTERM or SIGINT.

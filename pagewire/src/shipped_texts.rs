@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire shipped-texts FOLDER`: man pages and completions, for those who make packages. They
-//! are made of the command line's own definition, so they cannot differ from it.
+//! `pagewire shipped-texts FOLDER`: man pages and completions, for makers of packages. They are
+//! generated from the definition of the command line, so they cannot differ from it.
 //!
 //! Sources: man-pages(7); the crates `clap_mangen` and `clap_complete`.
 //! Does not compress, and installs nothing.
@@ -39,7 +39,7 @@ fn write(folder: &Path, command: clap::Command) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut command.clone(), &name, folder)?;
     }
-    // Where Debian's bash-completion looks for it, a completion has the name of its program.
+    // Debian's bash-completion expects a completion under the name of its program.
     fs::rename(folder.join(format!("{name}.bash")), folder.join(OsString::from(&name)))?;
     clap_mangen::generate_to(command, folder)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire sign`: an address that opens a film until a time, without a user or a password.
 //!
-//! Sources: RFC 3986 §3; the signature is described in `access/src/signed_url.rs`.
-//! Does not ask the server: the key alone signs.
+//! Sources: RFC 3986 §3; the signature is described in `access/src/signed_url.rs`. Does not contact
+//! the server: the key alone signs.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -77,8 +77,8 @@ impl Options {
     }
 }
 
-/// Returns the film or folder of whose playlist, MPD or page a path is; `None` for others, and for
-/// those of the whole server.
+/// Returns the film or folder whose playlist, MPD or page a path is; `None` for other paths, and
+/// for those of the whole server.
 fn film_of(path: &str) -> Option<&str> {
     let (film, item) = path.rsplit_once('/')?;
     let is_item = ["master.m3u8", "manifest.mpd", "player.html"].contains(&item);

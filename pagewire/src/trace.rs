@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire trace`: due and sent times of the packets of one session, as a file.
 //!
-//! Asks the administrator's listener of a running server, which watches the session for some
-//! seconds. Without a session it lists those that there are.
+//! Queries the administrator's listener of a running server, which observes the session for some
+//! seconds. Without a session it lists the existing ones.
 //!
-//! Sources: `docs/openapi.json`; RFC 9112 §6.3 (an answer that ends with its connection).
-//! Does not speak TLS, and follows no redirection.
+//! Sources: `docs/openapi.json`; RFC 9112 §6.3 (an answer that ends with its connection). Does not
+//! support TLS, and follows no redirection.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -54,7 +54,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// Message, and whether the command line is at fault.
+/// Message, and true where the command line is at fault.
 type Failure = (String, bool);
 
 fn traced(options: Options) -> Result<(), Failure> {
@@ -135,7 +135,7 @@ impl AdminClient {
         Ok(())
     }
 
-    /// Returns head and content of the answer.
+    /// Sends a request; returns head and content of the answer.
     fn ask(
         &self,
         method: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire unseal`: opens sealed files; each form of protection is one variant of [`What`].
+//! `pagewire unseal`: opens sealed files; each form of protection is one variant of [`SealedKind`].
 //!
 //! Exit status as for `seal`: 0 all done, 1 some failed and the others are done, 2 a wrong option.
 
@@ -17,12 +17,12 @@ use crate::seal::{Running, Total, Writing, epub, failures, hls};
 #[derive(Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    what: What,
+    what: SealedKind,
 }
 
-/// What was sealed, one line each.
+/// Kinds of sealed libraries, one line each.
 #[derive(Subcommand)]
-enum What {
+enum SealedKind {
     /// A folder of files: tree, modes and times are kept.
     Folder(Folder),
     /// Publications with a passphrase: a book or a catalogue.
@@ -33,16 +33,16 @@ enum What {
 
 pub(crate) fn run(options: Options) -> ExitCode {
     match options.what {
-        What::Folder(options) => folder(&options),
-        What::Epub(options) => epub::unseal(options),
-        What::Hls(options) => hls::unseal(&options),
+        SealedKind::Folder(options) => folder(&options),
+        SealedKind::Epub(options) => epub::unseal(options),
+        SealedKind::Hls(options) => hls::unseal(&options),
     }
 }
 
-/// Form in which a folder was sealed, where no manifest in it says so.
+/// Form in which a folder was sealed, for a folder without a manifest.
 #[derive(Args)]
 pub(crate) struct Named {
-    /// Form in which it was sealed, where no .pagewire-seal in it says so.
+    /// Form in which it was sealed; needed where it has no .pagewire-seal.
     #[arg(long, value_name = "FORM", value_parser = form_names())]
     form: Option<String>,
     /// The IV of all files as 32 hex digits, when it is in front of none (openssl enc -iv).

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader of standard output may stop reading: a verb ends quietly then, and a server goes on.
+//! A reader of standard output may stop reading: a verb then ends quietly, and a server continues.
 //!
-//! The pipe's reading end is closed before the program starts, so that its first write finds EPIPE.
-//! `println!` would panic with status 101 and a message.
+//! The pipe's reading end is closed before the program starts, so that its first write fails with
+//! EPIPE. `println!` would panic with status 101 and a message.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A command whose standard output nobody reads.
+/// Returns a command whose standard output is not read.
 fn unread(arguments: &[&str]) -> Command {
     let (reader, writer) = pipe().expect("a pipe");
     drop(reader);
@@ -28,11 +28,11 @@ fn run(arguments: &[&str]) -> Output {
     unread(arguments).output().expect("the program runs")
 }
 
-/// The status of a program that SIGPIPE killed, as a shell shows it, and no word.
+/// Asserts the status of a program that SIGPIPE killed, as a shell shows it, and no output.
 fn ends_quietly(arguments: &[&str]) {
     let output = run(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), said.as_ref()), (Some(141), ""), "{arguments:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.as_ref()), (Some(141), ""), "{arguments:?}");
 }
 
 fn folder() -> TempDir {
@@ -57,12 +57,13 @@ fn a_full_device_is_an_error_with_its_reason() {
     let provider = keys.path().join("provider");
     let mut command = unread(&["lcp", "keygen", provider.to_str().expect("a plain name")]);
     let output = command.stdout(full).output().expect("the program runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("pagewire: writing to standard output: No space left"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("pagewire: writing to standard output: No space left"), "{stderr}");
 }
 
-/// The TCP port at which a process listens on this address: nobody reads the line that names it.
+/// Returns the TCP port on which a process listens at this address: the line that names it is not
+/// read.
 fn listening_port(pid: u32, address: Ipv4Addr) -> Option<u16> {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let links = links.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());

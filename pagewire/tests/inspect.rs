@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire inspect`: figures of files that ffmpeg made, compared with those of ffprobe; findings
-//! with their cures; and hostile, broken and missing files.
+//! `pagewire inspect`: figures of files that ffmpeg made, compared with ffprobe's; findings with
+//! their cures; and hostile, broken and missing files.
 //!
 //! Tests that need ffmpeg, ffprobe or an encoder are skipped without it, with the reason printed.
 
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 const CLIP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/clip.ts");
 
-/// A picture of 25 a second and a sound, of 12 s.
+/// Inputs of 12 s: a picture at 25 frames a second, and a sound.
 const SOURCES: [&str; 8] = [
     "-f",
     "lavfi",
@@ -55,7 +55,8 @@ fn folder() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
 }
 
-/// A file made by ffmpeg; none, with the reason printed, where a program or encoder is missing.
+/// Returns a file made by ffmpeg; none, with the reason printed, where a program or encoder is
+/// missing.
 fn film(folder: &TempDir, name: &str, options: &[&[&str]]) -> Option<PathBuf> {
     let path = folder.path().join(name);
     let known = watchdog::run(Command::new("ffmpeg").args(["-hide_banner", "-encoders"]), LIMIT);
@@ -80,7 +81,7 @@ fn film(folder: &TempDir, name: &str, options: &[&[&str]]) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Streams and packets of a file by ffprobe.
+/// Returns streams and packets of a file by ffprobe.
 fn probe(path: &Path) -> Value {
     let mut command = Command::new("ffprobe");
     command.args(["-hide_banner", "-loglevel", "error", "-of", "json"]);
@@ -97,10 +98,10 @@ fn inspect(arguments: &[&str], paths: &[&Path]) -> (Option<i32>, String, String)
     (status.code(), String::from_utf8(stdout).expect("UTF-8"), stderr)
 }
 
-/// The object of a file that can be read.
+/// Returns the object of a file that can be read.
 fn inspected(arguments: &[&str], path: &Path) -> Value {
-    let (status, json, said) = inspect(&[&["--json"], arguments].concat(), &[path]);
-    assert_eq!((status, said.as_str()), (Some(0), ""), "{json}");
+    let (status, json, stderr) = inspect(&[&["--json"], arguments].concat(), &[path]);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{json}");
     let mut all: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(all.as_array().map(Vec::len), Some(1), "{json}");
     all[0].take()
@@ -117,14 +118,14 @@ fn assert_near(found: &Value, expected: f64, most: f64) {
     assert!((found - expected).abs() <= most, "{found}, and {expected} was expected");
 }
 
-/// The kinds of the findings.
+/// Returns the kinds of the findings.
 fn kinds(inspected: &Value) -> Vec<&str> {
     let findings = inspected["warnings"].as_array().expect("a list");
     findings.iter().map(|finding| finding["kind"].as_str().expect("a word")).collect()
 }
 
-/// A packet of ffprobe: times of presentation and decoding in seconds, size, key flag. Of Matroska
-/// it does not know all times of decoding.
+/// A packet of ffprobe: presentation and decoding times in seconds, size, key flag. For Matroska
+/// ffprobe lacks some decoding times.
 struct Packet {
     presented: f64,
     decoded: Option<f64>,
@@ -144,7 +145,7 @@ fn packets(probed: &Value, stream: u64) -> Vec<Packet> {
     of_stream.map(packet).collect()
 }
 
-/// Compares each track with ffprobe's stream of the same place.
+/// Compares each track with ffprobe's stream at the same index.
 fn compare_tracks(path: &Path) -> Option<Value> {
     let (found, probed) = (inspected(&[], path), probe(path));
     assert_eq!((&found["streamable"], &found["reason"]), (&true.into(), &Value::Null));
@@ -205,8 +206,9 @@ fn compare_tracks(path: &Path) -> Option<Value> {
     Some(found)
 }
 
-/// The series of a track has the bits of each second by ffprobe, whose first decoding may lie
-/// elsewhere: so the sums of whole files agree, and each second with a shift of less than a tenth.
+/// Compares the series of a track with ffprobe's bits of each second. The first decoding time of
+/// ffprobe may differ, so the sums of whole files must agree, and each second within a shift of
+/// less than a tenth.
 fn compare_rates(track: &Value, packets: &[Packet]) {
     let series: Vec<u64> = track["bitrate"]["series"]
         .as_array()
@@ -291,7 +293,7 @@ fn figures_of_a_transport_stream_are_those_of_ffprobe() {
     let series = found["bitrate"]["series"].as_array().expect("a list").iter();
     let bits: u64 = series.map(|rate| rate.as_u64().expect("a number")).sum();
     assert_eq!(bits, ts_packets * 188 * 8);
-    // The first place is packet 0, before the first picture's own.
+    // The first entry is packet 0, before the first picture's own.
     let keys = packets(&probed, 0).iter().filter(|packet| packet.is_key).count();
     let entries = found["stream"]["entries"].as_u64().expect("a number") as usize;
     assert!((keys..=keys + 1).contains(&entries), "{entries}, and {keys} key frames");
@@ -305,7 +307,7 @@ fn places_to_start_without_their_parameter_sets_are_counted() {
     let mut file = fs::read(CLIP).expect("it is ours");
     let field = "entries_without_parameter_sets";
     assert_eq!(inspected(&[], Path::new(CLIP))[field], Value::Null);
-    // Sets behind the first become NAL units without a meaning.
+    // Later parameter sets become NAL units without a meaning.
     for kind in [0x67, 0x68] {
         let found = file.windows(4).enumerate().filter(|(_, code)| *code == [0, 0, 1, kind]);
         let places: Vec<usize> = found.map(|(at, _)| at + 3).skip(1).collect();
@@ -356,8 +358,8 @@ fn sampled_figures_are_near_the_exact_ones_and_named() {
     let (_, text, _) = inspect(&["--seconds=4"], &[&path]);
     assert!(text.contains("estimated from 8 s laid out (--seconds all)"), "{text}");
     for wrong in ["0", "-1", "some"] {
-        let (status, _, said) = inspect(&[&format!("--seconds={wrong}")], &[&path]);
-        assert_eq!(status, Some(2), "{said}");
+        let (status, _, stderr) = inspect(&[&format!("--seconds={wrong}")], &[&path]);
+        assert_eq!(status, Some(2), "{stderr}");
     }
 }
 
@@ -398,7 +400,7 @@ fn parts_that_cannot_be_laid_out_are_counted() {
     let Some(path) = film(&folder, "a.mp4", &parts) else { return };
     let whole = inspected(&[], &path);
     assert_eq!(whole["plan"]["faults"], 0);
-    // Lengths of NAL units that reach out of their samples.
+    // Lengths of NAL units that exceed their samples.
     let mut file = File::options().write(true).open(&path).expect("it is ours");
     file.seek(SeekFrom::Start(2000)).expect("it is longer");
     file.write_all(&[0xff; 5000]).expect("room");
@@ -407,13 +409,13 @@ fn parts_that_cannot_be_laid_out_are_counted() {
     assert!(kinds(&found).contains(&"not_laid_out"), "{:?}", kinds(&found));
 }
 
-/// A reader of all of it would be killed by the test's limit.
+/// Reading all of it would exceed the test's limit.
 #[test]
 fn large_file_is_not_read_whole() {
     let folder = folder();
     let parts: [&[&str]; 2] = [&SOURCES, &ENCODERS];
     let Some(path) = film(&folder, "a.mp4", &parts) else { return };
-    // A terabyte of nothing in a box that no reader needs.
+    // A hole of a terabyte in a box that no reader needs.
     let bytes = 1_u64 << 40;
     let mut file = File::options().append(true).open(&path).expect("it is ours");
     file.write_all(&[&[0, 0, 0, 1], &b"free"[..], &bytes.to_be_bytes()].concat()).expect("room");
@@ -445,8 +447,8 @@ fn file_that_is_no_stream_is_a_finding() {
     ] {
         let found = inspected(&[], &at(name));
         assert_eq!((&found["streamable"], &found["container"]), (&false.into(), &container));
-        let told = found["reason"].as_str().expect("a reason");
-        assert!(told.starts_with(reason), "{name}: {told}");
+        let actual = found["reason"].as_str().expect("a reason");
+        assert!(actual.starts_with(reason), "{name}: {actual}");
         let (status, text, _) = inspect(&[], &[&at(name)]);
         assert_eq!(status, Some(0));
         assert!(text.contains(&format!("  not streamed: {reason}")), "{text}");
@@ -454,7 +456,7 @@ fn file_that_is_no_stream_is_a_finding() {
     }
 }
 
-/// Its samples lie in memory beside the headers of packets, and are none.
+/// Samples are in memory beside the headers of packets, but are not headers.
 #[test]
 fn packets_of_wav_have_the_header_of_rtp_alone() {
     let folder = folder();
@@ -477,7 +479,7 @@ fn packets_of_wav_have_the_header_of_rtp_alone() {
     assert_eq!(plan["wire_bytes"], 2 * 192_000 + 300 * 12, "{plan:#}");
 }
 
-/// Every length of a file, and bytes that are flipped: a report or a finding, and no panic.
+/// Truncated to every length, or with flipped bytes: a report or a finding results, and no panic.
 #[test]
 fn broken_files_are_reported() {
     let folder = folder();
@@ -499,8 +501,8 @@ fn broken_files_are_reported() {
         }
         for case in cases {
             fs::write(&path, &case).expect("room");
-            let (status, json, said) = inspect(&["--json"], &[&path]);
-            assert_eq!((status, said.as_str()), (Some(0), ""), "{} bytes", case.len());
+            let (status, json, stderr) = inspect(&["--json"], &[&path]);
+            assert_eq!((status, stderr.as_str()), (Some(0), ""), "{} bytes", case.len());
             let found: Value = serde_json::from_str(&json).expect("JSON");
             assert_eq!(found[0]["streamable"] == true, found[0]["reason"].is_null(), "{found}");
         }
@@ -516,15 +518,15 @@ fn files_that_cannot_be_read_are_named_and_the_others_are_shown() {
     let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is part of coreutils");
     assert!(made.success());
     let paths = [missing.as_path(), folder.path(), clip, &pipe];
-    let (status, text, said) = inspect(&[], &paths);
+    let (status, text, stderr) = inspect(&[], &paths);
     assert_eq!(status, Some(1));
     assert!(text.starts_with(CLIP) && text.contains("programme 1"), "{text}");
     for words in
         ["missing.ts: no such file", "it is a folder; name the files", "not a regular file"]
     {
-        assert!(said.contains(words), "{said}");
+        assert!(stderr.contains(words), "{stderr}");
     }
-    assert_eq!(said.lines().count(), 3, "{said}");
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
     let (status, json, _) = inspect(&["--json"], &paths);
     let all: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((status, all.as_array().map(Vec::len)), (Some(1), Some(4)));
@@ -541,11 +543,11 @@ fn names_of_strangers_move_no_cursor() {
     let path = folder.path().join(name);
     fs::copy(CLIP, &path).expect("room");
     let missing = folder.path().join("b\u{1b}[2J\nforged");
-    let (_, text, said) = inspect(&[], &[&path, &missing]);
+    let (_, text, stderr) = inspect(&[], &[&path, &missing]);
     let shown = "a\\u001b[2J\\n  warning: forged\\u202e.ts\n";
     assert!(text.lines().next().is_some_and(|line| format!("{line}\n").ends_with(shown)), "{text}");
-    assert!(said.ends_with("b\\u001b[2J\\nforged: no such file\n"), "{said}");
-    assert!(![&text, &said].iter().any(|text| text.contains('\u{1b}')), "{text:?} {said:?}");
+    assert!(stderr.ends_with("b\\u001b[2J\\nforged: no such file\n"), "{stderr}");
+    assert!(![&text, &stderr].iter().any(|text| text.contains('\u{1b}')), "{text:?} {stderr:?}");
     let found = inspected(&[], &path);
     assert!(found["name"].as_str().expect("a name").ends_with(name));
 }
@@ -563,7 +565,7 @@ fn plot_is_as_wide_as_the_terminal_or_60_columns() {
     assert!(plots[1].chars().count() <= 60, "{text}");
 }
 
-/// The names of fields of objects, and of objects in them.
+/// Collects the names of fields of objects, and of nested objects.
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {

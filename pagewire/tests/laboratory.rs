@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lab` becomes `pagewire-lab`: arguments, output and status are that program's; where it
-//! is missing, the message says how to get it.
+//! is missing, the message names the way to install it.
 //!
-//! The program under test is linked into a folder, and a script stands for the laboratory.
+//! The program under test is linked into a folder, and a script replaces the laboratory.
 
 #![forbid(unsafe_code)]
 
@@ -73,9 +73,9 @@ fn laboratory_is_an_absolute_path_of_a_file_that_can_be_executed() {
         command.arg("lab").current_dir(elsewhere.path()).env_remove("PATH");
         command.envs(path.map(|path| ("PATH", path)));
         let output = command.output().expect("the program runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{path:?}: {said}");
-        assert!(said.contains("neither beside this program nor in PATH"), "{path:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{path:?}: {stderr}");
+        assert!(stderr.contains("neither beside this program nor in PATH"), "{path:?}: {stderr}");
     }
     let beside = folder.path().join("pagewire-lab");
     fs::write(&beside, "no program").expect("a file");
@@ -89,9 +89,9 @@ fn a_level_of_the_log_is_refused_and_not_dropped() {
     let _alone = alone();
     let folder = installed();
     let output = run(folder.path(), "", &["--log", "debug", "lab"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("--log is for the other verbs"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--log is for the other verbs"), "{stderr}");
 }
 
 #[test]
@@ -99,11 +99,11 @@ fn missing_laboratory_is_named_with_the_line_that_installs_it() {
     let _alone = alone();
     let folder = installed();
     let output = run(folder.path(), "/nonexistent", &["lab", "paths"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        said.contains("pagewire-lab, and is neither beside this program nor in PATH"),
-        "{said}"
+        stderr.contains("pagewire-lab, and is neither beside this program nor in PATH"),
+        "{stderr}"
     );
-    assert!(said.contains("cargo install --locked --path lab"), "{said}");
+    assert!(stderr.contains("cargo install --locked --path lab"), "{stderr}");
 }

@@ -45,13 +45,13 @@ fn links_and_quoted_paths_are_found() {
     assert_eq!(quoted_paths(&root(), text), [(1, "docs/a.md".to_owned())]);
 }
 
-/// The top of the repository.
+/// Returns the top of the repository.
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().expect("the crate lies below the workspace").to_owned()
 }
 
-/// Markdown at the root and in docs/, and README.md of each folder at the root.
+/// Returns Markdown at the root and in docs/, and README.md of each folder at the root.
 fn documents(root: &Path) -> Vec<PathBuf> {
     let is_markdown = |name: &PathBuf| name.extension().is_some_and(|found| found == "md");
     let mut found: Vec<PathBuf> = names(root).into_iter().filter(is_markdown).collect();
@@ -65,13 +65,13 @@ fn documents(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names of the files and folders in a folder.
+/// Returns names of the files and folders in a folder.
 fn names(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder that can be read");
     entries.map(|entry| entry.expect("an entry of the folder").file_name().into()).collect()
 }
 
-/// Line number and target of each relative link, without its anchor.
+/// Returns line number and target of each relative link, without its anchor.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, opening) in text.match_indices("](") {
@@ -86,7 +86,8 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Line number and text of each path in backquotes that begins at the root and has an extension.
+/// Returns line number and text of each path in backquotes that begins at the root and has an
+/// extension.
 fn quoted_paths(root: &Path, text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -96,7 +97,7 @@ fn quoted_paths(root: &Path, text: &str) -> Vec<(usize, String)> {
             if first.is_empty() || !has_extension || quoted.contains(PLACEHOLDERS) {
                 continue;
             }
-            // Folders that builds and runs make are in no checkout.
+            // Folders that builds and runs create are in no checkout.
             if root.join(first).is_dir() && !["out", "target"].contains(&first) {
                 found.push((index + 1, quoted.to_owned()));
             }

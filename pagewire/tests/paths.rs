@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire paths`: measured once, kept, and measured again when asked for.
+//! `pagewire paths`: measured once, kept, and measured again on request.
 //!
 //! Does not judge figures.
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -24,7 +24,7 @@ fn cache() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
 }
 
-/// Output of `pagewire paths` with this cache.
+/// Returns the output of `pagewire paths` with this cache.
 #[track_caller]
 fn ranked(cache: &TempDir, more: &[&str]) -> String {
     let output = Command::new(PROGRAM)
@@ -33,7 +33,7 @@ fn ranked(cache: &TempDir, more: &[&str]) -> String {
         .env("XDG_CACHE_HOME", cache.path())
         .output()
         .expect("the program runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -67,8 +67,8 @@ fn unknown_interface_is_refused_with_its_name() {
         .args(["paths", "--interface", "no-such-device"])
         .output()
         .expect("the program runs");
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("ENODEV"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("ENODEV"), "{}", stderr(&output));
 }
 
 /// Each ranking measures for seconds.

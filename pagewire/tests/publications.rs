@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lcp keygen`, `seal epub`, `seal verify epub` and `unseal epub` as a program: exit
-//! status, words, files.
+//! status, output, files.
 //!
-//! Does not: look into sealed books; `seal/tests/epub` does, with readers of other hands.
+//! Does not inspect sealed books; `seal/tests/epub` does, with third-party readers.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
-/// The fuzzer's seeds: a byte that tells what follows, and a small book.
+/// The fuzzer's seeds: a byte that selects the input format, and a small book.
 const BOOKS: [&[u8]; 3] = [
     include_bytes!("../../fuzz/seeds/epub/book"),
     include_bytes!("../../fuzz/seeds/epub/changes"),
@@ -22,7 +22,7 @@ const LICENCE: &str = "--certificate keys/provider.pem --signing-key keys/provid
     --provider https://example.org --hint Which? --hint-url https://example.org/hint \
     --publication-url https://example.org/{name}";
 
-/// A folder with a catalogue, a provider and a passphrase.
+/// Creates a folder with a catalogue, a provider and a passphrase.
 fn desk() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("books")).unwrap();
@@ -33,7 +33,7 @@ fn desk() -> tempfile::TempDir {
     fs::write(&passphrase, "open, Sesame\n").unwrap();
     fs::set_permissions(&passphrase, fs::Permissions::from_mode(0o600)).unwrap();
     let made = run(folder.path(), "lcp keygen keys", "");
-    assert_eq!(made.status.code(), Some(0), "{}", said(&made));
+    assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
     folder
 }
 
@@ -48,14 +48,14 @@ fn run(folder: &Path, arguments: &str, more: &str) -> Output {
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[track_caller]
 fn expect(output: &Output, status: i32, words: &str) {
-    assert_eq!(output.status.code(), Some(status), "{}", said(output));
-    assert!(said(output).contains(words), "{}\nwanted: {words}", said(output));
+    assert_eq!(output.status.code(), Some(status), "{}", stderr(output));
+    assert!(stderr(output).contains(words), "{}\nwanted: {words}", stderr(output));
 }
 
 fn names(folder: PathBuf) -> Vec<String> {
@@ -76,10 +76,10 @@ fn a_catalogue_goes_there_and_back() {
     assert_eq!(names(folder.join("sealed")), sealed);
     let again = run(folder, "seal epub books sealed --json", &from_file);
     expect(&again, 0, "");
-    let said = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert!(said.contains("\"skipped_files\":3"), "{said}");
+    let stdout = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(stdout.contains("\"skipped_files\":3"), "{stdout}");
 
-    // The same passphrase from a variable; without the line feed of the file.
+    // The same passphrase from a variable, without the line feed of the file.
     let opened = "--passphrase-env SESAME --root keys/root.pem";
     expect(&run(folder, "seal verify epub sealed", opened), 0, "");
     expect(&run(folder, "seal verify epub sealed --source books", opened), 0, "");
@@ -176,9 +176,9 @@ fn what_is_passed_over_is_named_and_counted_and_nothing_found_is_an_error() {
     expect(&sealed, 0, "pagewire: 2 files passed over");
     let shown = String::from_utf8_lossy(&sealed.stdout).into_owned();
     assert!(shown.contains("3 files, ") && shown.contains("; 2 files passed over"), "{shown}");
-    // Its own files beside the books are none that it passes over.
+    // Its own files beside the books are not counted as passed over.
     let opened = run(folder, "unseal epub sealed back", "--passphrase-env SESAME");
-    assert_eq!((opened.status.code(), said(&opened)), (Some(0), String::new()));
+    assert_eq!((opened.status.code(), stderr(&opened)), (Some(0), String::new()));
 
     fs::write(folder.join("key"), "5a".repeat(32)).unwrap();
     for (command, more, looked_for) in [
@@ -197,7 +197,7 @@ fn what_is_passed_over_is_named_and_counted_and_nothing_found_is_an_error() {
     let script = run(folder, "seal hls films none --no-key --json", "");
     let script = String::from_utf8_lossy(&script.stdout).into_owned();
     assert!(script.contains("\"passed_over_files\":2"), "{script}");
-    // One that is called a film and is none: no target either.
+    // A file with a film's extension that is not a film: no target is made either.
     fs::rename(folder.join("films/film.mp4"), folder.join("films/film.ts")).unwrap();
     let output = run(folder, "seal hls films none --no-key", "");
     expect(&output, 1, "films/film.ts: ");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `scripts/report.py`: counts, skips and flaky tests of a run, and which of them make it red.
+//! `scripts/report.py`: counts, skips and flaky tests of a run, and the faults that make it red.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/report.py");
 
-/// A run as cargo-nextest and `scripts/test.sh` leave it.
+/// The files that cargo-nextest and `scripts/test.sh` leave of a run.
 #[derive(Default)]
 struct Run<'a> {
     /// Elements `testcase` of the report; none where there was no report.
@@ -21,7 +21,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Exit status of the script and its output; `None` where there is no Python.
+    /// Returns true for exit status 0, and the output of the script; `None` where there is no
+    /// Python.
     fn report(&self) -> Option<(bool, String)> {
         let folder = TempDir::new().expect("a temporary folder");
         let file = |name: &str| folder.path().join(name);
@@ -66,18 +67,18 @@ fn counts_are_those_of_the_report() {
         case("c", "<system-err>skip: io_uring: ENOSYS</system-err>"),
     ];
     let run = Run { cases: Some(&cases.concat()), ..Run::default() };
-    let Some((is_green, said)) = run.report() else { return };
-    assert!(is_green, "{said}");
-    assert!(said.ends_with("\npassed 2\nfailed 1\nflaky 0\nskipped 1\n"), "{said}");
-    assert!(said.contains("\nfailed tests:\n  pagewire::faults b\n"), "{said}");
-    assert!(said.contains("  skip: io_uring: ENOSYS (pagewire::faults c)\n"), "{said}");
-    assert!(said.contains("\n     1.50 s  pagewire::faults a\n"), "{said}");
+    let Some((is_green, output)) = run.report() else { return };
+    assert!(is_green, "{output}");
+    assert!(output.ends_with("\npassed 2\nfailed 1\nflaky 0\nskipped 1\n"), "{output}");
+    assert!(output.contains("\nfailed tests:\n  pagewire::faults b\n"), "{output}");
+    assert!(output.contains("  skip: io_uring: ENOSYS (pagewire::faults c)\n"), "{output}");
+    assert!(output.contains("\n     1.50 s  pagewire::faults a\n"), "{output}");
 }
 
 #[test]
 fn run_without_a_report_has_no_tests() {
-    let Some((is_green, said)) = Run::default().report() else { return };
-    assert!(is_green && said.ends_with("\npassed 0\nfailed 0\nflaky 0\nskipped 0\n"), "{said}");
+    let Some((is_green, output)) = Run::default().report() else { return };
+    assert!(is_green && output.ends_with("\npassed 0\nfailed 0\nflaky 0\nskipped 0\n"), "{output}");
 }
 
 #[test]
@@ -90,22 +91,23 @@ fn missing_program_is_a_fault_on_ci_alone() {
     ] {
         let log = format!("== tests\n{line}\nanother line\n{line}\n");
         let run = |is_ci| Run { log: &log, is_ci, ..Run::default() }.report();
-        let (Some((is_green, said)), Some((is_green_on_ci, said_on_ci))) = (run(false), run(true))
+        let (Some((is_green, output)), Some((is_green_on_ci, output_on_ci))) =
+            (run(false), run(true))
         else {
             return;
         };
-        assert!(is_green && said.ends_with("skipped 1\n") && said.contains(line), "{said}");
-        assert!(!is_green_on_ci && said_on_ci.contains("scripts/setup.sh"), "{said_on_ci}");
+        assert!(is_green && output.ends_with("skipped 1\n") && output.contains(line), "{output}");
+        assert!(!is_green_on_ci && output_on_ci.contains("scripts/setup.sh"), "{output_on_ci}");
     }
 }
 
 #[test]
 fn lack_of_the_host_is_a_skip_everywhere() {
     let log = "skip: io_uring: ENOSYS\nskip: counters: no hardware counter here\n";
-    let Some((is_green, said)) = (Run { log, is_ci: true, ..Run::default() }).report() else {
+    let Some((is_green, output)) = (Run { log, is_ci: true, ..Run::default() }).report() else {
         return;
     };
-    assert!(is_green && said.ends_with("skipped 2\n"), "{said}");
+    assert!(is_green && output.ends_with("skipped 2\n"), "{output}");
 }
 
 #[test]
@@ -114,8 +116,10 @@ fn more_than_five_skips_for_a_busy_machine_are_a_fault() {
         let log: String = (0..count)
             .map(|number| format!("skip: busy machine: test {number}: 3 datagrams dropped\n"))
             .collect();
-        let Some((is_green, said)) = (Run { log: &log, ..Run::default() }).report() else { return };
-        assert_eq!(is_green, !is_fault, "{said}");
+        let Some((is_green, output)) = (Run { log: &log, ..Run::default() }).report() else {
+            return;
+        };
+        assert_eq!(is_green, !is_fault, "{output}");
     }
 }
 
@@ -133,9 +137,9 @@ fn tests_that_need_another_try_are_listed_with_cause_and_date() {
         (entry("a cause", "'soon'"), "its entry has no date"),
     ] {
         let run = Run { cases: Some(&case), flaky: &flaky, ..Run::default() };
-        let Some((is_green, said)) = run.report() else { return };
-        assert_eq!(is_green, fault.is_empty(), "{flaky}{said}");
-        assert!(said.contains(fault) && said.contains("flaky 1\n"), "{flaky}{said}");
+        let Some((is_green, output)) = run.report() else { return };
+        assert_eq!(is_green, fault.is_empty(), "{flaky}{output}");
+        assert!(output.contains(fault) && output.contains("flaky 1\n"), "{flaky}{output}");
     }
 }
 
@@ -149,7 +153,7 @@ fn more_than_three_tests_that_need_another_try_are_a_fault() {
         };
         let flaky: String = names.iter().map(entry).collect();
         let run = Run { cases: Some(&cases), flaky: &flaky, ..Run::default() };
-        let Some((is_green, said)) = run.report() else { return };
-        assert_eq!(is_green, !is_fault, "{said}");
+        let Some((is_green, output)) = run.report() else { return };
+        assert_eq!(is_green, !is_fault, "{output}");
     }
 }

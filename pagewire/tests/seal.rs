@@ -2,8 +2,7 @@
 //! `pagewire seal folder` as a program: killed at any moment, on a full disk, stopped; and its
 //! files opened by `openssl enc`.
 //!
-//! The moments of the kills are random; the seed is printed. Nothing here asserts that something is
-//! fast.
+//! The moments of the kills are random; the seed is printed. No test here asserts a speed.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 const JOURNAL: &str = ".pagewire-seal";
 const IV: &str = "303132333435363738396162636465ff";
 const CBC: &str = "aes-256-cbc";
-/// Of each way to make a target.
+/// For each way to make a target.
 const KILLS: usize = 10;
 const WAIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -37,7 +36,7 @@ impl Place {
         Self { folder, key }
     }
 
-    /// Small files and large ones: what takes long enough to be killed in.
+    /// Creates small files and large ones, whose sealing lasts long enough to be killed.
     fn library() -> Self {
         let place = Self::new();
         for number in 0..100 {
@@ -70,13 +69,13 @@ impl Place {
         command
     }
 
-    /// Seals and is done with all.
+    /// Seals and asserts that all files are done.
     fn sealed(&self, target: &str, options: &[&str]) {
         let output = self.seal(target, options).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     }
 
-    /// Nothing unfinished is left, but for what is named `except`.
+    /// Asserts that no unfinished file is left, except the one named `except`.
     fn assert_clean(&self) {
         let left: Vec<_> = contents(self.folder.path())
             .into_keys()
@@ -86,11 +85,11 @@ impl Place {
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every file below a folder but its journal.
+/// Returns every file below a folder except its journal.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut contents = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -108,7 +107,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     contents
 }
 
-/// A file as `openssl enc -d` opens it; `None` where there is no openssl.
+/// Returns a file as `openssl enc -d` opens it; `None` where there is no openssl.
 fn opened(cipher: &str, key: &str, iv: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     use std::io::Write;
     let mut openssl = Command::new("openssl")
@@ -130,7 +129,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Random enough for moments.
+/// Random enough to choose moments.
 struct Dice(u64);
 
 impl Dice {
@@ -158,7 +157,7 @@ fn killed_at_any_moment_in_a_folder_that_is_there_it_makes_the_same_bytes_too() 
     assert_kills_leave_no_trace(|target| fs::create_dir(target).unwrap());
 }
 
-/// Kills runs into targets that `prepare` makes, which a next run completes.
+/// Kills runs into targets that `prepare` makes; a next run completes them.
 #[track_caller]
 fn assert_kills_leave_no_trace(prepare: fn(&Path)) {
     let place = Place::library();
@@ -172,7 +171,7 @@ fn assert_kills_leave_no_trace(prepare: fn(&Path)) {
     for kill in 0..KILLS {
         let target = format!("target {kill}");
         prepare(&place.path(&target));
-        // Now and then more than once before it may end.
+        // Sometimes kills more than once before it may end.
         for _ in 0..=kill % 3 {
             let moment = dice.below(whole);
             kill_after(&place, &target, &options, |_| std::thread::sleep(moment));
@@ -198,13 +197,13 @@ fn kill_after(place: &Place, target: &str, options: &[&str], wait: impl FnOnce(&
     run.wait().unwrap();
 }
 
-/// Kills a run that has begun and is not done with so many files; where it was quicker, it does so
-/// once more from the beginning.
+/// Kills a run that has begun and is not done with so many files; where the run was quicker, starts
+/// over.
 #[track_caller]
 fn kill_at_work(place: &Place, target: &str, options: &[&str], prepare: fn(&Path), files: usize) {
     let deadline = Instant::now() + WAIT;
     let folder = place.path(target);
-    // The working folder of a target that is not there yet.
+    // The working folder of a target that does not exist yet.
     let hidden = format!(".pagewire-unfinished-seal-{target}.");
     let has_hidden = || {
         let mut names = fs::read_dir(place.folder.path())
@@ -229,7 +228,7 @@ fn kill_at_work(place: &Place, target: &str, options: &[&str], prepare: fn(&Path
     }
 }
 
-/// What is there under its name is whole.
+/// Asserts that each file present under its name is complete.
 #[track_caller]
 fn assert_whole(target: &Path, right: &BTreeMap<String, Vec<u8>>) {
     if target.exists() {
@@ -324,7 +323,7 @@ fn a_full_disk_fails_the_files_that_do_not_fit_and_a_rerun_does_them() {
     let output = match output {
         Ok(output) if output.status.success() => output,
         Ok(output) => {
-            eprintln!("skip: a full disk: no file system of its own here: {}", said(&output));
+            eprintln!("skip: a full disk: no file system of its own here: {}", stderr(&output));
             return;
         }
         Err(error) => {
@@ -369,8 +368,8 @@ fn stopped_by_ctrl_c_it_leaves_nothing_half_and_goes_on_when_run_again() {
     assert_whole(&place.path("target"), &right);
     let left = contents(&place.path("target")).keys().any(|name| name.contains("unfinished"));
     assert!(output.status.code().is_none() || !left, "it was asked to stop, not killed");
-    // Done before the signal, stopped, or ended by it before it was listened for.
-    assert!(matches!(output.status.code(), Some(0 | 1) | None), "{}", said(&output));
+    // Done before the signal, stopped, or killed by it before the handler was installed.
+    assert!(matches!(output.status.code(), Some(0 | 1) | None), "{}", stderr(&output));
     place.sealed("target", &options);
     assert!(contents(&place.path("target")) == right);
     place.assert_clean();
@@ -382,26 +381,30 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     place.put("book", 1000);
     std::os::unix::fs::symlink("book", place.path("source/link")).unwrap();
     let output = place.seal("target", &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let passed = "source/link: passed over: a symlink, which is not followed";
-    assert!(said(&output).contains(passed), "{}", said(&output));
+    assert!(stderr(&output).contains(passed), "{}", stderr(&output));
     let summary = String::from_utf8_lossy(&output.stdout);
     assert!(summary.starts_with("done: 1 file, 1.00 kB in "), "{summary}");
     assert!(summary.ends_with("; 1 file passed over\n"), "{summary}");
     assert!(place.path("target/book").exists());
 
-    // A file that is there already and differs from the one to be written fails.
+    // An existing file that differs from the one to be written fails.
     fs::write(place.path("target/new"), "mine").unwrap();
     fs::write(place.path("target/newer"), "mine").unwrap();
     for name in ["new", "newer", "newest"] {
         place.put(name, 100);
     }
     let output = place.seal("target", &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).ends_with("2 failures; 1 file done, 1 before\n"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(
+        stderr(&output).ends_with("2 failures; 1 file done, 1 before\n"),
+        "{}",
+        stderr(&output)
+    );
     let output = place.seal("target", &[]).output().unwrap();
     let nothing = "2 failures; nothing new was done, 2 files before\n";
-    assert!(said(&output).ends_with(nothing), "{}", said(&output));
+    assert!(stderr(&output).ends_with(nothing), "{}", stderr(&output));
     for name in ["source/new", "source/newer", "target/new", "target/newer"] {
         fs::remove_file(place.path(name)).unwrap();
     }
@@ -415,14 +418,14 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
         (&["--memory", "4096"], "--memory"),
     ] {
         let output = place.seal("target", options).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
-        assert!(said(&output).contains(says), "{options:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{options:?}: {}", stderr(&output));
     }
     place.put("new", 5);
     fs::write(place.path("target/new"), b"somebody else's").unwrap();
     let output = place.seal("target", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("replace it by force (--force)"), "{}", said(&output));
+    assert!(stderr(&output).contains("replace it by force (--force)"), "{}", stderr(&output));
     assert_eq!(fs::read(place.path("target/new")).unwrap(), b"somebody else's");
     place.sealed("target", &["--force"]);
 }
@@ -438,12 +441,12 @@ fn gcm_is_taken_unless_another_form_is_named_and_a_folder_keeps_its_own() {
     let before = contents(&place.path("begun"));
     place.put("another", 5000);
     let output = place.seal("begun", &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     let cure = "was sealed as aes-256-cbc; take the form aes-256-cbc, or another folder";
-    assert!(said(&output).contains(cure), "{}", said(&output));
+    assert!(stderr(&output).contains(cure), "{}", stderr(&output));
     assert!(contents(&place.path("begun")) == before, "nothing is touched");
     place.sealed("begun", &["--form", CBC]);
-    // Both are opened and verified by what their folders say.
+    // Both are opened and verified by the metadata in their folders.
     for target in ["new", "begun"] {
         for verb in [&["unseal", "folder"][..], &["seal", "verify", "folder"]] {
             let mut command = Command::new(PROGRAM);
@@ -452,7 +455,7 @@ fn gcm_is_taken_unless_another_form_is_named_and_a_folder_keeps_its_own() {
                 command.arg(place.path(&format!("{target} again")));
             }
             let output = command.stdin(Stdio::null()).output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{verb:?}: {}", said(&output));
+            assert_eq!(output.status.code(), Some(0), "{verb:?}: {}", stderr(&output));
         }
     }
     let again = contents(&place.path("begun again"));
@@ -466,8 +469,8 @@ fn a_folder_of_another_form_is_named_before_the_length_of_the_key() {
     fs::write(place.path("key"), &place.key[..32]).unwrap();
     place.sealed("short", &["--form", "aes-128-cbc"]);
     let output = place.seal("short", &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("take the form aes-128-cbc"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("take the form aes-128-cbc"), "{}", stderr(&output));
 }
 
 #[test]
@@ -521,17 +524,17 @@ fn what_is_missing_is_named_with_what_to_do() {
         ("seal verify epub none --passphrase-file key", 1, "none: No such file", there),
     ] {
         let output = run(line);
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
-        assert!(said.contains(what) && said.contains(cure), "{line}: {said}");
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{line}: {stderr}");
+        assert!(stderr.contains(what) && stderr.contains(cure), "{line}: {stderr}");
     }
     let licence = "seal epub source t --passphrase-file key --certificate none --signing-key none \
                    --provider https://e.org --hint x --hint-url https://e.org \
                    --publication-url https://e.org/{name}";
-    let said = said(&run(licence));
+    let stderr = stderr(&run(licence));
     let certificate = "--certificate: none: No such file or directory (os error 2); name one that \
                        is there; pagewire lcp keygen makes one";
-    assert!(said.contains(certificate), "{said}");
+    assert!(stderr.contains(certificate), "{stderr}");
 }
 
 #[test]
@@ -544,10 +547,15 @@ fn the_way_to_play_is_said_after_success_alone() {
         command.args(["seal", "hls"]).arg(&clip).arg(place.path("films"));
         command.arg("--key-file").arg(place.path(key)).output().unwrap()
     };
-    let told = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("to play it: ");
+    let names_command =
+        |output: &Output| String::from_utf8_lossy(&output.stdout).contains("to play it: ");
     let output = run("key");
-    assert!(output.status.success() && told(&output), "{}", said(&output));
+    assert!(output.status.success() && names_command(&output), "{}", stderr(&output));
     let output = run("other");
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(!told(&output) && said(&output).contains("is there already"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(
+        !names_command(&output) && stderr(&output).contains("is there already"),
+        "{}",
+        stderr(&output)
+    );
 }

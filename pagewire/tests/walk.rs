@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The walk from RTSP's PLAY to the socket: ARCHITECTURE.md lists it, and the list is short and
-//! names functions that exist.
+//! The call chain from RTSP's PLAY to the socket: ARCHITECTURE.md lists it, and the list is short
+//! and names functions that exist.
 //!
-//! Does not follow the calls: a hop that is missing from the list is found by its readers.
+//! Does not follow the calls: a hop missing from the list is found only by its readers.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::path::Path;
 /// A file and the function in it.
 type Hop = (String, String);
 
-/// The hops of a document's section, in order.
+/// Returns the hops of a document's section, in order.
 fn hops(document: &str) -> Vec<Hop> {
     let section = document.split("\n## ").find(|section| section.starts_with(TITLE));
     let section = section.expect("ARCHITECTURE.md has the section");

@@ -45,13 +45,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         compare(&receiver, source.file(), sent, bytes)?;
         sent += bytes;
     }
-    let spent = processor_time() - before;
+    let cpu_time = processor_time() - before;
     if let Some(lowered) = to.take_segment_limit_lowered() {
         println!("segments a call fell from {} to {}", lowered.from, lowered.to);
     }
     println!("{spec}: {} datagrams, {} bytes", stats.packets, stats.bytes);
     println!("{} system calls, {} bytes copied", stats.calls, stats.copied_bytes);
-    if let Some(cost) = stats.cpu_s_per_gb(spent) {
+    if let Some(cost) = stats.cpu_s_per_gb(cpu_time) {
         println!("{cost:.2} s/GB, receiver and comparison included");
     }
     Ok(())
@@ -79,7 +79,7 @@ fn send(
         let packets = left.div_ceil(each) as u32;
         let batch = Batch::image(source, packets, DATAGRAM_BYTES, offset + done, left);
         match path.send(&batch, to, stats) {
-            Ok(taken) => done = (done + u64::from(taken) * each).min(bytes),
+            Ok(accepted) => done = (done + u64::from(accepted) * each).min(bytes),
             Err(SendError::Blocked) => thread::sleep(Duration::from_millis(1)),
             Err(error) => return Err(error),
         }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A batch: a run of datagrams of one asset to one destination, sent together.
 //!
-//! A batch borrows all it names, so making one allocates nothing. In *gathered* form a datagram is
-//! a header from memory and a payload from the file; in *image* form the file is laid out as it
-//! goes on the wire and the batch is one range of it. All datagrams have `segment_bytes` but the
-//! last, which may be shorter: UDP segmentation requires it, and a plan's segment run keeps to it.
+//! A batch borrows all data that it names, so making one allocates nothing. In *gathered* form a
+//! datagram is a header from memory and a payload from the file; in *image* form the file holds the
+//! datagrams as they are sent and the batch is one range of it. All datagrams have `segment_bytes`
+//! but the last, which may be shorter: UDP segmentation requires it, and the segment runs of a plan
+//! comply with it.
 //!
 //! Sources: `udp(7)`, `UDP_SEGMENT`.
 //!
-//! Does not interpret headers; 12 bytes of RTP are as good as any.
+//! Does not interpret headers; any bytes, such as 12 of RTP, serve as one.
 
 use crate::departure::Departure;
 use crate::mapped_file::MappedFile;
@@ -25,7 +26,8 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// Datagrams to send. Fields are open to read; [`Batch::gathered`] and [`Batch::image`] make one.
+/// Datagrams to send. Fields are public for reading; [`Batch::gathered`] and [`Batch::image`] make
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// Number of datagrams; 0 is an empty batch.
@@ -36,9 +38,9 @@ pub struct Batch<'a> {
     pub bytes: u64,
     /// The location of the bytes.
     pub form: BatchForm<'a>,
-    /// Time at which the batch is to leave the host; `None` is at once. Heeded by paths that carry
-    /// departure times ([`crate::StreamPath::carries_departures`]) to a destination that has a
-    /// queue for them ([`crate::Destination::use_departures`]); others send at once.
+    /// Time at which the batch is to leave the host; `None` sends at once. Paths that carry
+    /// departure times ([`crate::StreamPath::carries_departures`]) use it for a destination that
+    /// has a queue for them ([`crate::Destination::use_departures`]); other paths send at once.
     pub departure: Option<Departure>,
 }
 
@@ -51,8 +53,8 @@ pub enum BatchForm<'a> {
         source: &'a MappedFile,
         /// The headers, one after the other, all of one size.
         heads: &'a [u8],
-        /// The payloads, one after the other: each packet takes its share where the one before
-        /// ended, so one piece may serve many packets and a packet may need several.
+        /// The payloads, one after the other: the payload of each packet begins where that of the
+        /// packet before ended, so one piece may serve many packets and a packet may need several.
         pieces: &'a [Piece],
     },
     /// Datagrams one after the other in the file, headers and all.
@@ -102,8 +104,8 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Sets the time at which all of it leaves: a call of several packets is one packet to the
-    /// kernel's queue and leaves back to back.
+    /// Sets the departure time of the whole batch. The kernel's queue treats a call of several
+    /// packets as one packet, whose segments leave back to back.
     #[must_use]
     pub fn departing(mut self, at: Departure) -> Self {
         self.departure = Some(at);
@@ -117,7 +119,7 @@ impl<'a> Batch<'a> {
         end.saturating_sub(start)
     }
 
-    /// Checks that the numbers belong together; every later step relies on it.
+    /// Checks that the numbers are consistent; every later step relies on it.
     pub(crate) fn assert_sound(&self) {
         let segment_bytes = u64::from(self.segment_bytes);
         if self.packets == 0 {
@@ -140,19 +142,19 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Position of a cursor, kept beyond the borrow of its pieces.
+/// Position of a cursor, valid beyond the borrow of its pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CursorPosition {
     piece: usize,
     used: u64,
 }
 
-/// Position of the next payload in a batch's pieces. Small and `Copy`: a repeated call begins again
+/// Position of the next payload in a batch's pieces. Small and `Copy`: a repeated call starts again
 /// from the copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     pieces: &'a [Piece],
-    /// Bytes of the first piece that are used up.
+    /// Bytes of the first piece that have been consumed.
     used: u64,
 }
 
@@ -174,7 +176,7 @@ impl<'a> Cursor<'a> {
     /// Returns the next piece of at most `bytes` bytes; never empty.
     ///
     /// # Panics
-    /// When the pieces are used up: the batch was not sound.
+    /// When the pieces are exhausted: the batch was not sound.
     pub(crate) fn next(&mut self, bytes: u64) -> Piece {
         loop {
             let (piece, rest) = self.pieces.split_first().expect("pieces hold every payload");
@@ -183,10 +185,10 @@ impl<'a> Cursor<'a> {
                 *self = Self::new(rest);
                 continue;
             }
-            let taken = left.min(bytes);
+            let piece_bytes = left.min(bytes);
             let offset = piece.offset.saturating_add(self.used);
-            self.used += taken;
-            return Piece { offset, bytes: taken };
+            self.used += piece_bytes;
+            return Piece { offset, bytes: piece_bytes };
         }
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads datagrams from sockets, many a call, each with the kernel's timestamp and the socket's
-//! count of dropped datagrams.
+//! Reads datagrams from sockets, several per call, each with the kernel's timestamp and the
+//! socket's count of dropped datagrams.
 //!
-//! For measurements. The timestamp is that of the packet's arrival from the device, so a late
+//! It serves measurements. The timestamp is that of the packet's arrival from the device, so a late
 //! reader does not distort it and may read every few milliseconds. A [`DatagramReader`] belongs to
 //! a reading thread and serves any number of sockets. Costs one copy a byte and one system call for
 //! up to 32 datagrams.
@@ -93,7 +93,7 @@ impl DatagramReader {
 
 /// Returns the number of datagrams that a socket has dropped since it was made, modulo 2³²: refused
 /// by its filter, with a wrong checksum, or received while its buffer was full. Costs one system
-/// call for any number of sockets on the host (`/proc/net/udp` lists them all).
+/// call, however many sockets the host has; reading `/proc/net/udp` instead would list them all.
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 4.12.
@@ -178,8 +178,8 @@ mod tests {
         assert_eq!(dropped_packets(&receiver).unwrap(), 100 - received);
         sender.send(&[0; 1328]).unwrap();
         reader.receive(&receiver).unwrap();
-        let told: Vec<_> = reader.datagrams().map(|datagram| datagram.dropped).collect();
-        assert_eq!(told, [100 - received]);
+        let drops: Vec<_> = reader.datagrams().map(|datagram| datagram.dropped).collect();
+        assert_eq!(drops, [100 - received]);
     }
 
     #[test]

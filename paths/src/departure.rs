@@ -2,18 +2,18 @@
 //! Departure times: the queue of a destination's device that holds each packet until its time, and
 //! times of that queue's clock.
 //!
-//! A sender that hands a burst over at once, each call with its own time, has the cost of one wake
-//! a burst and the smoothness of one a packet. Two queueing disciplines heed the times: `fq` (by
-//! `CLOCK_MONOTONIC`, without rights) and `etf` (by the clock it was set up with, mostly
-//! `CLOCK_TAI`, which needs `CAP_NET_ADMIN`). Any other discipline ignores them and sends at once,
-//! so a destination is asked first: one question for the route, one for the device and a dump of
-//! disciplines, five calls and some 50 µs on a host with a few devices.
+//! A sender that hands a burst over at once, each call with its own time, wakes once a burst and
+//! still sends as smoothly as with one wake-up a packet. Two queueing disciplines respect the
+//! times: `fq` (by `CLOCK_MONOTONIC`, without rights) and `etf` (by the clock it was set up with,
+//! mostly `CLOCK_TAI`, which needs `CAP_NET_ADMIN`). Any other discipline ignores them and sends at
+//! once, so the discipline of a destination is queried first: one question for the route, one for
+//! the device and a dump of disciplines, five calls and some 50 µs on a host with a few devices.
 //!
 //! A segmented send is one packet to the queue (Linux 6.18 `net/sched/sch_fq.c`, `fq_dequeue`; the
 //! kernel segments it behind the queue): its segments leave back to back at one time. So the
 //! longest burst on the wire is the number of packets a call. `fq` holds 100 packets of a flow and
-//! 10,000 of all, and drops more: a destination with departure times therefore hears of drops
-//! (`ENOBUFS`), which are sends to be repeated.
+//! 10,000 of all flows, and drops further ones: a destination with departure times is therefore
+//! informed of drops (`ENOBUFS`), which are sends to be repeated.
 //!
 //! Sources: `tc-fq(8)`, `tc-etf(8)`; Linux 6.18 `net/sched/sch_fq.c` (heeds times since 4.20),
 //! `net/sched/sch_etf.c` (drops a packet of a socket with another clock, and one that is late),
@@ -57,13 +57,13 @@ pub struct DepartureQueue {
     pub discipline: &'static str,
     /// Number of its clock, as in `clock_gettime(2)`.
     pub(crate) clock: i32,
-    /// Least time between a send and its departure; the queue drops what is later.
+    /// Least time between a send and its departure; the queue drops packets that are later.
     pub lead: Duration,
     /// True for an `etf` whose times are the latest ones.
     pub(crate) is_deadline: bool,
 }
 
-/// A reading of a queue's clock, to convert moments with.
+/// A reading of a queue's clock, for the conversion of moments.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     at: Instant,
@@ -89,8 +89,8 @@ impl DepartureQueue {
         Self::among(&list, device)
     }
 
-    /// Returns the queue of an `fq` on that device, which the caller knows to be there. On a device
-    /// without one, packets leave at once.
+    /// Returns the queue of an `fq` on that device. The caller has verified that the device has
+    /// one; on a device without one, packets leave at once.
     pub fn fq(device: &str) -> Self {
         Self {
             device: device.into(),
@@ -101,8 +101,8 @@ impl DepartureQueue {
         }
     }
 
-    /// Chooses among the disciplines of a device: its first, or what `mq` and `mqprio`, which only
-    /// spread packets over hardware queues, have below them.
+    /// Chooses among the disciplines of a device: the root one, or those below `mq` and `mqprio`,
+    /// which only spread packets over hardware queues.
     fn among(list: &[Qdisc], device: Arc<str>) -> Result<Self, Unavailable> {
         let root = list.iter().find(|qdisc| qdisc.parent == ROOT);
         let spreads = root.is_some_and(|root| SPREADING.contains(&&*root.kind));
@@ -133,13 +133,13 @@ impl DepartureQueue {
         })
     }
 
-    /// True when the queue drops what is late, and reports it.
+    /// True when the queue drops late packets, and reports it.
     pub(crate) fn drops_late(&self) -> bool {
         self.discipline == ETF
     }
 
-    /// Reads the queue's clock: two calls that most kernels lend as functions. A reading serves the
-    /// sends of one burst; clocks drift apart by less than a microsecond meanwhile.
+    /// Reads the queue's clock: two calls that most kernels implement in the vDSO. A reading serves
+    /// the sends of one burst; clocks drift apart by less than a microsecond meanwhile.
     pub fn reading(&self) -> ClockReading {
         ClockReading { at: Instant::now(), reading: clock_reading(self.clock), lead: self.lead }
     }
@@ -172,7 +172,7 @@ fn device_of(
     asked.map(|route| route.device).map_err(|errno| unknown("RTM_GETROUTE", errno))
 }
 
-/// Returns an IPv4 address as one, also where a socket of IPv6 has it.
+/// Returns an IPv4-mapped IPv6 address as an IPv4 address, and any other unchanged.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
@@ -196,7 +196,7 @@ fn qdiscs(kernel: &Netlink, device: u32, stats: &mut SendStats) -> Result<Vec<Qd
 fn lacking(found: &str, device: &str) -> Unavailable {
     Unavailable {
         need: NEED.to_owned(),
-        // The queue's own limit of 10,000 packets is that of few sessions (tc-fq(8)).
+        // The queue's own limit of 10,000 packets suffices for few sessions (tc-fq(8)).
         found: format!(
             "qdisc {found} on {device}; tc qdisc replace dev {device} root fq limit 100000"
         ),
@@ -212,7 +212,7 @@ const FQ: &str = "fq";
 const ETF: &str = "etf";
 /// Disciplines that have a queue for each queue of the hardware.
 const SPREADING: &[&str] = &["mq", "mqprio", "multiq"];
-/// Time from reading the clock to the packet's entry in an `etf`, which drops what is late.
+/// Time from reading the clock to the packet's entry in an `etf`, which drops late packets.
 const ETF_MARGIN: Duration = Duration::from_micros(200);
 /// Part of a dump (the kernel sends up to 32 KiB at a time).
 const ANSWER_BYTES: usize = 32 * 1024;
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn the_monotonic_clock_is_that_of_instants() {
         let queue = DepartureQueue::among(&[qdisc(FQ, ROOT)], "lo".into()).unwrap();
-        // Each reads both clocks one after the other, and may be kept waiting in between.
+        // Each reads both clocks one after the other, and may be delayed in between.
         let differences = (0..100).map(|_| {
             let (first, second) = (queue.reading(), queue.reading());
             (second.at - first.at).abs_diff(second.reading - first.reading)

@@ -4,9 +4,9 @@
 //!
 //! The number of datagrams that one call may carry depends on kernel, route and device, and none of
 //! them reports it beforehand. A device without checksum offload answers `EIO` (before Linux 6.11),
-//! an IPsec route still does, and a segment larger than the MTU gives `EINVAL` or `EMSGSIZE`. The
+//! an IPsec route still does, and a segment larger than the MTU causes `EINVAL` or `EMSGSIZE`. The
 //! number of segments is therefore found by sending. It begins high and is lowered when a send is
-//! refused for one of these reasons; the send is repeated at once, and the caller takes the
+//! refused for one of these reasons; the send is repeated at once, and the caller fetches the
 //! [`SegmentLimitLowered`] and logs one line. At one segment `UDP_SEGMENT` is switched off and
 //! every packet has its own call.
 //!
@@ -14,8 +14,8 @@
 //! *next* send, which then sends nothing. That send is repeated at once, so no packet is lost to a
 //! report, and no report ends or slows a stream by itself: the destination keeps the quote of each
 //! report ([`Destination::take_reports`]), and the caller compares it with the packets it sent. A
-//! socket without ICMP makes no call for this. A flood that refuses [`REPEATS_MAX`] sends in a row
-//! leaves the batch for later.
+//! socket without ICMP makes no call for this. A flood of reports that refuses [`REPEATS_MAX`]
+//! sends in a row leaves the batch for a later send.
 //!
 //! The MTU is the device's, not the path's, which a stranger can lower by one forged packet
 //! ([`crate::sys::ignore_path_mtu`]).
@@ -40,14 +40,14 @@ use crate::sys::{self, ErrorQueueEntry};
 use crate::zerocopy::Unreported;
 
 /// Largest number of segments a call may carry, by `udp(7)`. Later kernels accept more, but at any
-/// usual packet size 64 KiB are full before.
+/// usual packet size the limit of 64 KiB is reached before.
 pub const SEGMENTS_MAX: u32 = 64;
 
-/// Sends refused in a row, with or without a report, after which a batch is left for later. A
-/// report must hit each of them within a microsecond or two, so a flood rarely reaches this.
+/// Sends refused in a row, with or without a report, after which a batch is left for a later send.
+/// A report must hit each of them within a microsecond or two, so a flood rarely reaches this.
 const REPEATS_MAX: u32 = 8;
 
-/// Reports kept until they are taken. Those of one refused send are a dozen at most.
+/// Reports kept until the caller fetches them. Those of one refused send are a dozen at most.
 const REPORTS_MAX: usize = 32;
 
 /// Datagrams that are dropped at a time to make room for reports.
@@ -60,7 +60,7 @@ pub struct SegmentLimitLowered {
     pub from: u32,
     /// Segments a call carries from now on.
     pub to: u32,
-    /// The kernel's answer; `None` when it took a run in pieces instead of as one.
+    /// The kernel's answer; `None` when it accepted a run in pieces instead of as one.
     pub errno: Option<Errno>,
 }
 
@@ -85,9 +85,9 @@ pub struct Destination {
     peer: IpAddr,
     /// Sends refused since one succeeded.
     refused_in_row: u32,
-    /// True when the kernel queues reports of the path.
+    /// True when the kernel queues reports of the path for this socket.
     hears_reports: bool,
-    /// Reports of the path that the caller has not taken yet.
+    /// Reports of the path that the caller has not fetched yet.
     reports: Vec<PathReport>,
     /// True when packets that exceed the device's MTU leave in fragments.
     cuts_at_device: bool,
@@ -95,7 +95,7 @@ pub struct Destination {
     is_zerocopy: bool,
     /// Unreported zero-copy sends, while no path holds the record.
     unreported: Option<Box<Unreported>>,
-    /// Headers of frames to it, kept after a path by frames has asked the kernel.
+    /// Headers of frames to it, kept after a path by device has queried the kernel.
     framing: Option<Box<Framing>>,
     /// True when sends may carry departure times.
     has_departures: bool,
@@ -104,7 +104,8 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Takes a connected socket and makes it non-blocking; `name` is its name in log lines.
+    /// Makes a destination of a connected socket, which becomes non-blocking; `name` is its name in
+    /// log lines.
     pub fn new(socket: UdpSocket, name: impl Into<Arc<str>>) -> Result<Self, Error> {
         let name = name.into();
         let host = |call| {
@@ -208,7 +209,7 @@ impl Destination {
         std::mem::take(&mut self.missed)
     }
 
-    /// Takes all entries of the error queue.
+    /// Reads all entries of the error queue.
     fn read_reports(&mut self, stats: &mut SendStats) {
         while let Ok(queued) = sys::next_error(self.as_fd(), stats) {
             match queued {
@@ -219,8 +220,8 @@ impl Destination {
         }
     }
 
-    /// Takes the headers of frames out; [`Destination::keep_framing`] puts them back while they
-    /// hold.
+    /// Removes and returns the headers of frames; [`Destination::keep_framing`] restores them while
+    /// they are valid.
     pub(crate) fn take_framing(&mut self) -> Option<Box<Framing>> {
         self.framing.take()
     }
@@ -290,7 +291,7 @@ impl Destination {
         self.ready(bytes.max(1), false, stats).map(|_| ())
     }
 
-    /// Notes a call that succeeded.
+    /// Records a call that succeeded.
     pub(crate) fn accepted(&mut self) {
         self.refused_in_row = 0;
     }
@@ -322,7 +323,7 @@ impl Destination {
                 // A lost route may return.
                 self.judge_report(errno, SendError::Blocked, stats)
             }
-            // ICMP causes these, or this host itself.
+            // ICMP may cause these errors, and so may this host.
             libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES => {
                 self.judge_report(errno, self.host(call, errno), stats)
             }
@@ -385,7 +386,7 @@ impl Destination {
     }
 
     /// Interprets a run of `packets` that the kernel accepted in pieces, which were discarded:
-    /// shorter runs go in one piece. A single packet is left for later.
+    /// shorter runs are accepted in one piece. A single packet is left for a later send.
     pub(crate) fn judge_in_pieces(&mut self, packets: u32, stats: &mut SendStats) -> RefusalAction {
         if packets > 1 {
             self.lower(packets / 2, None);
@@ -396,7 +397,7 @@ impl Destination {
     }
 
     /// Reads all waiting reports after a refused send; true if there was one. The first refusal
-    /// switches reports on, and has none.
+    /// enables reports, so none is there yet.
     fn hear(&mut self, errno: Errno, stats: &mut SendStats) -> bool {
         self.refused_in_row += 1;
         let before = self.reports.len();
@@ -414,7 +415,7 @@ impl Destination {
         if self.reports.len() > before {
             return true;
         }
-        // The report came before the queue was switched on, or found no room.
+        // The report arrived before the queue was enabled, or found no room.
         if errno.code() != libc::EMSGSIZE {
             self.keep(PathReport::new(PathFault::Transient, &[]));
         }
@@ -497,7 +498,7 @@ mod tests {
     fn other_refusals_halve_what_was_tried_down_to_one() {
         let mut to = destination();
         let mut seen = Vec::new();
-        // ICMP may have caused the first.
+        // ICMP may have caused the first refusal.
         assert_eq!(judge(&mut to, libc::EMSGSIZE, 48), None);
         assert_eq!(to.segments(), SEGMENTS_MAX);
         for errno in [libc::EINVAL, libc::EMSGSIZE, libc::EINVAL, libc::EINVAL, libc::EINVAL] {

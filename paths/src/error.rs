@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
-/// Names of the numbers that sending, mapping and reading can give; others print as `errno 123`.
+/// Names of the errors that sending, mapping and reading can return; others print as `errno 123`.
 const NAMES: &[(i32, &str)] = &[
     (libc::E2BIG, "E2BIG"),
     (libc::EACCES, "EACCES"),
@@ -150,7 +150,7 @@ pub enum Error {
         /// The reason.
         reason: Untapped,
     },
-    /// The device that receives datagrams for the address is not known.
+    /// The device that receives datagrams for the address is unknown.
     #[error("frames for {address}: unknown device; name it, or one of its addresses")]
     NoDevice {
         /// The receiving address.
@@ -186,13 +186,13 @@ impl Error {
 #[non_exhaustive]
 pub enum Untapped {
     /// The device was removed; a new one of its name is another device. Its ports must be added
-    /// anew.
+    /// again.
     #[error("the device is gone; add its ports again when it is back")]
     Gone,
     /// The device is down; frames are received again once it is up.
     #[error("the device is down; ip link set it up")]
     Down,
-    /// Another program's XDP program sees its frames first.
+    /// Another program's XDP program processes its frames first.
     #[error(
         "an XDP program is attached already; detach that one (ip -d link show names it), \
          or take a path by socket"
@@ -308,7 +308,7 @@ pub enum Unframed {
         /// The hardware type, such as 772 for loopback.
         kind: u16,
     },
-    /// The next hop's Ethernet address is not known.
+    /// The next hop's Ethernet address is unknown.
     #[error(
         "no neighbour entry for {hop} on {device}; \
          send to it by a socket first, or make the entry permanent"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Datagrams that lie in a file one after the other: their ranges, and the copy of a lone one.
 //!
-//! Shared by `rtp/wire_sendfile` and the paths of `udp/`. A path asks for the range of a run, makes
+//! Shared by `rtp/wire_sendfile` and the paths of `udp/`. A path queries the range of a run, makes
 //! one call for it, and has a refusal interpreted here.
 //!
 //! Some datagrams are read into a buffer and sent instead ([`CopySender`]), at two calls and two
 //! copies: a datagram that is sent alone and crosses a page border at an odd byte. Where the device
-//! computes no checksums, or the datagram takes two steps, the kernel (from 6.5 on; 6.18.44 still,
+//! computes no checksums, or the datagram needs two steps, the kernel (from 6.5 on; 6.18.44 still,
 //! 6.12.117 no longer) adds the pages' sums as if each page began at an even byte, and the peer
 //! drops the packet. `skb_splice_from_iter` counts a page in `skb->len` only after all are added.
-//! Segmented runs are not affected. Nor is MPEG transport stream: its packets are even.
+//! Segmented runs are not affected. Nor is MPEG transport stream: its packets have an even length.
 //!
 //! Sources: Linux 6.18 `net/core/skbuff.c` (`skb_splice_from_iter`).
 //!
@@ -38,7 +38,7 @@ pub(crate) struct FileDatagrams<'a> {
 
 impl<'a> FileDatagrams<'a> {
     /// # Panics
-    /// When the batch is gathered: [`crate::Feed`] names the form that each path takes.
+    /// When the batch is gathered: [`crate::Feed`] names the form that each path requires.
     pub(crate) fn of(batch: &Batch<'a>) -> Self {
         let BatchForm::Image { source, offset: start } = batch.form else {
             panic!("this path is fed images");
@@ -135,7 +135,7 @@ impl CopySender {
         Self(vec![0; DATAGRAM_BYTES_MAX as usize].into())
     }
 
-    /// Sends a single datagram by way of the buffer.
+    /// Reads a single datagram into the buffer and sends it.
     pub(crate) fn send(
         &mut self,
         range: RunRange<'_>,

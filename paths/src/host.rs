@@ -18,17 +18,17 @@ use crate::sys;
 /// Facts about the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The kernel's release as it calls itself, such as `6.18.44-1-amd64`.
+    /// The kernel's release as `uname(2)` returns it, such as `6.18.44-1-amd64`.
     pub kernel_release: String,
     /// True when this process has `CAP_NET_RAW` in its network namespace: packet and XDP sockets.
     pub raw_frames: bool,
     /// True when the kernel was built with XDP sockets (`AF_XDP`).
     pub xdp_sockets: bool,
-    /// `Ok` when this process may load XDP programs, else the error.
+    /// `Ok` when this process may load XDP programs, otherwise the error.
     pub xdp_programs: Result<(), Errno>,
     /// Operations of `io_uring` that this process may use, or the error.
     pub io_uring: Result<Uring, Errno>,
-    /// `Ok` when this process may use the in-kernel RTP engine, else the error on opening its
+    /// `Ok` when this process may use the in-kernel RTP engine, otherwise the error on opening its
     /// device.
     pub engine: Result<(), Errno>,
 }
@@ -169,10 +169,11 @@ fn why_refused(errno: Errno) -> &'static str {
     }
 }
 
-/// True when the device of that name cuts super-packets of UDP into datagrams itself; the kernel
-/// does it otherwise, before the device.
+/// True when the device of that name segments super-packets of UDP into datagrams itself; otherwise
+/// the kernel does so before the device.
 ///
-/// # Errors `ENODEV`: there is no such device. `EOPNOTSUPP`: the kernel does not report it.
+/// # Errors
+/// `ENODEV`: there is no such device. `EOPNOTSUPP`: the kernel does not report it.
 pub fn segments_udp(device: &str) -> Result<bool, Errno> {
     sys::has_feature(device, "tx-udp-segmentation")
 }
@@ -213,17 +214,18 @@ mod tests {
     #[test]
     fn frames_need_a_right() {
         let refusal = host("6.18").needs_raw_frames().unwrap_err().to_string();
-        let said = "needs CAP_NET_RAW, found none; run as root or in the laboratory's namespace";
-        assert_eq!(refusal, said);
+        let expected =
+            "needs CAP_NET_RAW, found none; run as root or in the laboratory's namespace";
+        assert_eq!(refusal, expected);
         assert!(Host { raw_frames: true, ..host("6.18") }.needs_raw_frames().is_ok());
     }
 
     #[test]
     fn a_program_of_xdp_needs_rights_of_the_whole_host() {
         let refusal = host("6.18").needs_xdp_programs().unwrap_err().to_string();
-        let said = "needs CAP_BPF and CAP_NET_ADMIN for an XDP program, found bpf refused: EPERM \
-                    (rights in a user namespace do not suffice)";
-        assert_eq!(refusal, said);
+        let expected = "needs CAP_BPF and CAP_NET_ADMIN for an XDP program, found bpf refused: \
+                        EPERM (rights in a user namespace do not suffice)";
+        assert_eq!(refusal, expected);
         assert_eq!(Host { xdp_programs: Ok(()), ..host("6.18") }.needs_xdp_programs(), Ok(()));
         assert!(host("6.18").needs_xdp_sockets().is_err());
     }
@@ -261,17 +263,17 @@ mod tests {
 
     #[test]
     fn an_engine_that_cannot_be_used_says_what_to_do() {
-        let said = |errno| {
+        let message = |errno| {
             let engine = Err(Errno::new(errno));
             Host { engine, ..host("6.12.0") }.needs_engine().unwrap_err().to_string()
         };
         let need = "needs the kernel module pagewire_rtp, found";
         let found = "no /dev/pagewire_rtp: load the module, see docs/kernel.md";
-        assert_eq!(said(libc::ENOENT), format!("{need} {found}"));
+        assert_eq!(message(libc::ENOENT), format!("{need} {found}"));
         let found = "/dev/pagewire_rtp refused: EACCES; join group pagewire";
-        assert_eq!(said(libc::EACCES), format!("{need} {found}"));
-        assert!(said(libc::ENOTTY).contains("another version"));
-        assert!(said(libc::EMFILE).ends_with("refused: EMFILE"));
+        assert_eq!(message(libc::EACCES), format!("{need} {found}"));
+        assert!(message(libc::ENOTTY).contains("another version"));
+        assert!(message(libc::EMFILE).ends_with("refused: EMFILE"));
         assert_eq!(Host { engine: Ok(()), ..host("6.12.0") }.needs_engine(), Ok(()));
     }
 

@@ -16,8 +16,8 @@
 //! Sources: `sendfile(2)`, `writev(2)`, `udp(7)` (`UDP_SEGMENT`), `madvise(2)`
 //! (`MADV_POPULATE_READ`), `preadv2(2)` (`RWF_NOWAIT`); Linux `fs/splice.c`, `net/ipv4/udp.c`.
 //!
-//! Has no knowledge of packet plans, converts departure times but never waits for one, and starts
-//! no thread. `unsafe` is in `sys` alone.
+//! Does not interpret packet plans, converts departure times but never waits for one, and starts no
+//! thread. `unsafe` is in `sys` alone.
 
 #![deny(unsafe_code)]
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file to send from, shared by all its senders.
 //!
-//! It holds the file's size at opening, its map once a path wants one, and two operations that keep
-//! a cold file from stalling a sending thread: [`MappedFile::is_in_cache`], cheap, and
+//! It holds the file's size at opening, its map once a path requests one, and two operations that
+//! keep a cold file from stalling a sending thread: [`MappedFile::is_in_cache`], cheap, and
 //! [`MappedFile::prefetch`], which waits and therefore belongs on a reader thread.
 //!
 //! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
 //! but an error: [`SendError::Shrunk`]. The send itself cannot detect one case: from the new end to
 //! the end of its page the kernel reads zeroes, so a datagram there may carry some until
-//! `prefetch`, which asks for the size each time, detects the cut.
+//! `prefetch`, which queries the size each time, detects the cut.
 //!
 //! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14),
 //! `cachestat(2)` (6.5), `posix_fadvise(2)`.
@@ -28,7 +28,8 @@ use crate::sys::{self, FileMap};
 /// pages.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
-/// Bytes that [`read_ahead`] asks of the kernel in one call: some tens of microseconds of its work.
+/// Bytes that [`read_ahead`] requests from the kernel in one call: some tens of microseconds of its
+/// work.
 const AHEAD_BYTES: u64 = 64 * 1024;
 
 /// Buffer of [`MappedFile::prefetch`] where the kernel cannot populate a map.
@@ -45,13 +46,14 @@ pub struct MappedFile {
     uncountable: AtomicBool,
 }
 
-/// Starts reading `range` from the disk, without waiting. A hint: a failure shows when the range is
-/// waited for.
+/// Starts reading `range` from the disk, without waiting. It is a hint: an error appears when a
+/// caller waits for the range.
 ///
 /// Proceeds in short steps, because the kernel's own are as long as the disk's setting, several MiB
 /// on some: where kernel code is not preempted, a pacer on this core waits for a whole step. One
-/// thread of the process proceeds at a time, because starting is work (memory is found, and cleared
-/// for holes), and the threads that wait for disks would keep every core busy with it.
+/// thread of the process proceeds at a time, because starting a read is work (the kernel allocates
+/// pages, and clears them for holes), and the threads that wait for disks would keep every core
+/// busy with it.
 pub fn read_ahead(file: &File, range: Range<u64>) {
     static TURN: Mutex<()> = Mutex::new(());
     let mut offset = range.start;
@@ -64,7 +66,7 @@ pub fn read_ahead(file: &File, range: Range<u64>) {
 }
 
 impl MappedFile {
-    /// Takes a regular file; `name` is its name in log lines.
+    /// Makes one of a regular file; `name` is its name in log lines.
     pub fn open(file: File, name: impl Into<Arc<str>>) -> Result<Self, Error> {
         let name = name.into();
         let facts = file.metadata().map_err(|error| Error::Host {
@@ -78,8 +80,8 @@ impl MappedFile {
         Ok(Self::from_regular(file, name, facts.len()))
     }
 
-    /// Does the same as [`MappedFile::open`] for a caller that knows from the file's metadata that
-    /// it is a regular file of `bytes`: saves the query, a system call.
+    /// Does the same as [`MappedFile::open`] for a caller that has read from the file's metadata
+    /// that it is a regular file of `bytes`: saves the query, a system call.
     pub fn from_regular(file: File, name: impl Into<Arc<str>>, bytes: u64) -> Self {
         let (map, uncountable) = (OnceLock::new(), AtomicBool::new(false));
         Self { file, name: name.into(), bytes, map, uncountable }
@@ -185,7 +187,7 @@ impl MappedFile {
     }
 
     /// True when `range` is probably in the page cache; bytes beyond the file's end need no wait.
-    /// Costs two calls: the kernel counts the pages that are there or on their way, and the last
+    /// Costs two calls: the kernel counts the pages that are cached or being read, and the last
     /// byte, which arrives last, is probed.
     ///
     /// Where the kernel does not count them (before Linux 6.5, or for a file that this process

@@ -4,8 +4,8 @@
 //! ICMP is not authenticated. The kernel finds the socket by the addresses and ports of the packet
 //! that a report quotes, which a stranger can guess: 32,256 packets cover all even ports of a
 //! client. So a report here is a claim, with the quoted payload as its only evidence. The caller
-//! knows which packets it sent lately; it counts and ignores a report without a quote of one of
-//! them.
+//! keeps a record of the packets it sent lately; it counts and ignores a report without a quote of
+//! one of them.
 //!
 //! Sources: RFC 792, RFC 4443, RFC 5927 (ICMP attacks; §4.1: check the quote), RFC 1812 §4.3.2.3
 //! (how much is quoted), `ip(7)` (`IP_RECVERR`), `linux/errqueue.h`.
@@ -27,8 +27,8 @@ pub enum PathFault {
         /// Bytes of the largest IP packet that fits.
         mtu: u32,
     },
-    /// A fault that may pass (net, host and protocol unreachable, prohibited, hop limit) and ends
-    /// no stream.
+    /// A fault that may be temporary (net, host and protocol unreachable, prohibited, hop limit)
+    /// and ends no stream.
     Transient,
 }
 

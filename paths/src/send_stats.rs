@@ -12,7 +12,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Counters of sent packets and of the work they took.
+/// Counters of sent packets and of the work for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendStats {
     /// Datagrams the kernel accepted. Downloads have none.
@@ -24,10 +24,10 @@ pub struct SendStats {
     /// Bytes copied between kernel and user memory, in either direction. Copies within the kernel
     /// (software segmentation, a checksum) are not counted.
     pub copied_bytes: u64,
-    /// Bytes of zero-copy sends (`MSG_ZEROCOPY` and its like) that the kernel, by its own account,
-    /// copied nevertheless: those sends saved no copy.
+    /// Bytes of zero-copy sends (`MSG_ZEROCOPY` and similar) that the kernel, according to its
+    /// report, copied nevertheless: those sends saved no copy.
     pub zerocopy_copied_bytes: u64,
-    /// Sends refused for the moment (`EAGAIN`, `ENOBUFS`).
+    /// Sends refused temporarily (`EAGAIN`, `ENOBUFS`).
     pub refused: u64,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of paths, and the description that each member gives of itself.
+//! The list of paths, and the description of each member.
 //!
-//! A new path takes one file, or a SPEC in its family's file, and a line in the list of its folder;
+//! A new path needs one file, or a SPEC in its family's file, and a line in the list of its folder;
 //! server, laboratory, contract tests and `--help` read the list. Dispatch is per batch, through a
 //! box that each sending thread opens once; nothing is chosen per packet.
 //!
@@ -21,12 +21,12 @@ use crate::tcp::{self, DownloadPath};
 use crate::udp;
 
 /// Every way from file to socket: RTP, then the file as datagrams, then the file over TCP; the
-/// reference of each first. The lists stand in `rtp/mod.rs`, `udp/mod.rs` and `tcp/mod.rs`.
+/// reference of each first. The lists are in `rtp/mod.rs`, `udp/mod.rs` and `tcp/mod.rs`.
 pub static PATHS: &[&Spec] = &joined::<COUNT>([rtp::PATHS, udp::PATHS, tcp::PATHS]);
 
 const COUNT: usize = rtp::PATHS.len() + udp::PATHS.len() + tcp::PATHS.len();
 
-/// The members of three lists of `N` together, in their order.
+/// Concatenates the members of three lists into one of `N`, in their order.
 const fn joined<const N: usize>(lists: [&[&'static Spec]; 3]) -> [&'static Spec; N] {
     let mut all = [lists[0][0]; N];
     let (mut list, mut index, mut count) = (0, 0, 0);
@@ -115,7 +115,8 @@ impl fmt::Display for Spec {
 
 /// A claim: system calls made when nothing is refused. Setting `UDP_SEGMENT` when a destination's
 /// segment size changes is one call more, once, and so are two at most to set up a socket for zero
-/// copies. A socket that takes a part refuses the rest: emptying a pipe of it is a call more.
+/// copies. A socket that accepts a part of a send refuses the rest: emptying a pipe of it is a call
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCalls {
     /// This number for each packet.
@@ -123,7 +124,7 @@ pub enum SystemCalls {
     /// This number for each segment run: as many packets as the destination's segments and 64 KiB
     /// allow.
     PerRun(u32),
-    /// This number for each batch that fits one call (1,024 messages, where that counts).
+    /// This number for each batch that fits one call (1,024 messages, where that limit applies).
     PerBatch(u32),
     /// This number for each step of a download.
     PerStep(u32),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths of datagrams: the trait, and the loop over the runs of a batch.
 //!
-//! The loop cuts a batch into runs, has a path make one call for each and interprets refusals. A
-//! path (`rtp/`, `udp/`) is then only its call.
+//! The loop splits a batch into runs, has a path make one call for each and interprets refusals. A
+//! path (`rtp/`, `udp/`) then consists of its call only.
 //!
 //! All paths keep the same contract: packets leave in order and whole, none is sent twice, and the
 //! returned number counts the packets that the kernel accepted. When the file has shrunk, the
@@ -10,7 +10,7 @@
 //!
 //! Sources: `udp(7)`; ARCHITECTURE.md, "a streamed byte's journey".
 //!
-//! Does not wait, or decide how much is due.
+//! Does not wait, or decide how many packets are due.
 
 use crate::batch::Batch;
 use crate::destination::{Destination, RefusalAction};
@@ -21,7 +21,7 @@ use crate::sys;
 
 /// One way to send a batch; belongs to one sending thread and serves all its sessions.
 pub trait StreamPath: Send {
-    /// Sends the batch, or as much of it as the socket takes now; returns the number of packets
+    /// Sends the batch, or as much of it as the socket accepts now; returns the number of packets
     /// sent.
     ///
     /// Fewer than all are sent when the socket becomes full on the way; the rest is sent later, as
@@ -29,8 +29,9 @@ pub trait StreamPath: Send {
     /// stream; packets that left before are counted in `stats`. An empty batch is 0 packets and no
     /// call.
     ///
-    /// # Panics When the batch has a form that the path does not accept ([`crate::Open::Stream`]),
-    /// or unsound.
+    /// # Panics
+    /// When the path does not accept the batch's form ([`crate::Open::Stream`]), or the batch is
+    /// unsound.
     fn send(
         &mut self,
         batch: &Batch<'_>,
@@ -38,15 +39,15 @@ pub trait StreamPath: Send {
         stats: &mut SendStats,
     ) -> Result<u32, SendError>;
 
-    /// True when each call of the path takes its batch's departure time to the kernel. `sendfile`
-    /// has no control messages, so paths by it do not.
+    /// True when each call of the path passes its batch's departure time to the kernel. `sendfile`
+    /// has no control messages, so paths that use it do not.
     fn carries_departures(&self) -> bool {
         false
     }
 
     /// Sends the batches of many destinations; the result of each is left in its [`Due::outcome`],
-    /// as [`StreamPath::send`] would have returned it. A path that can hand several to the kernel
-    /// at once does so; here they take turns.
+    /// as [`StreamPath::send`] would have returned it. A path that can pass several to the kernel
+    /// at once does so; this implementation sends them one after the other.
     fn send_all(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         for due in dues {
             due.outcome = self.send(&due.batch, due.to, stats);
@@ -61,7 +62,7 @@ pub struct Due<'a> {
     pub batch: Batch<'a>,
     /// The destination; no two of one call may be the same.
     pub to: &'a mut Destination,
-    /// Number of packets taken, or the reason why none was; `Ok(0)` before the send.
+    /// Number of packets accepted, or the reason why none was; `Ok(0)` before the send.
     pub outcome: Result<u32, SendError>,
 }
 
@@ -84,7 +85,7 @@ pub(crate) struct SegmentRun {
 pub(crate) enum SendFailure {
     /// The kernel refused it.
     Refused { call: &'static str, errno: Errno },
-    /// The kernel took it in pieces and dropped them.
+    /// The kernel accepted it in pieces, which were discarded.
     InPieces,
     /// The file ends at byte `at`; the first `whole` packets of the run lie before that and have
     /// not been sent.
@@ -125,34 +126,34 @@ pub(crate) fn send_runs(
     if batch.packets == 0 {
         return Ok(0);
     }
-    let mut taken = 0;
+    let mut accepted = 0;
     let mut cut: Option<Cut> = None;
-    while taken < batch.packets {
+    while accepted < batch.packets {
         let end = match cut {
-            Some(cut) if cut.packet <= taken => return Err(SendError::Shrunk { at: cut.at }),
+            Some(cut) if cut.packet <= accepted => return Err(SendError::Shrunk { at: cut.at }),
             Some(cut) => cut.packet,
             None => batch.packets,
         };
         let together = matches!(per_call, PacketsPerCall::Run | PacketsPerCall::BatchInRuns);
         let fit = match batch.packets {
-            // Between runs of a track: the socket keeps their size.
+            // A single packet between two runs of a track: the socket keeps the size of the runs.
             1 if together => to.ready_one(batch.segment_bytes, stats).map(|()| 1)?,
             _ => to.ready(batch.segment_bytes, together, stats)?,
         };
         let whole = matches!(per_call, PacketsPerCall::Batch | PacketsPerCall::BatchInRuns);
-        let packets = if whole { end - taken } else { fit.min(end - taken) };
-        let run = SegmentRun { first: taken, packets };
+        let packets = if whole { end - accepted } else { fit.min(end - accepted) };
+        let run = SegmentRun { first: accepted, packets };
         let action = match attempt(run, to, stats) {
             Ok(packets) => {
                 debug_assert!((1..=run.packets).contains(&packets), "{packets} of {run:?}");
                 to.accepted();
                 stats.packets += u64::from(packets);
-                stats.bytes += batch.run_bytes(taken, packets);
-                taken += packets;
+                stats.bytes += batch.run_bytes(accepted, packets);
+                accepted += packets;
                 continue;
             }
             Err(SendFailure::Cut { at, whole }) => {
-                cut = Some(Cut { at, packet: taken + whole });
+                cut = Some(Cut { at, packet: accepted + whole });
                 continue;
             }
             Err(SendFailure::InPieces) => to.judge_in_pieces(packets, stats),
@@ -162,11 +163,11 @@ pub(crate) fn send_runs(
         };
         match action {
             RefusalAction::Retry => {}
-            RefusalAction::Stop(SendError::Blocked) if taken > 0 => return Ok(taken),
+            RefusalAction::Stop(SendError::Blocked) if accepted > 0 => return Ok(accepted),
             RefusalAction::Stop(error) => return Err(error),
         }
     }
-    Ok(taken)
+    Ok(accepted)
 }
 
 /// Fills `buffer` with the file's bytes from `offset` on.

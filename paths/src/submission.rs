@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs of many destinations in one submission to `io_uring`, for the paths by rings.
 //!
-//! All due runs are laid out, handed to the kernel in one call and settled one by one, with the
+//! All due runs are queued, submitted to the kernel in one call and settled one by one, with the
 //! same actions as for a run sent alone ([`crate::stream_path`]). Repeated and shortened runs go
-//! into the next submission, as do runs beyond a ring's number of operations.
+//! into the next submission, as do runs that exceed a ring's number of operations.
 //!
-//! The kernel issues operations in the order of the queue, each to its end: sends ask with
+//! The kernel issues operations in the order of the queue, each to its end: sends use
 //! `MSG_DONTWAIT`. The socket may refuse a run and accept the next one, if it gets room in between;
 //! so runs of one destination are linked, and a refused run cancels the rest. A destination with
 //! one run, the usual case at a burst of 20 ms, needs no link. A link costs 0.5 µs: the kernel
@@ -14,7 +14,7 @@
 //! Sources: `io_uring_enter(2)` (`IOSQE_IO_LINK`); Linux 6.18 `io_uring/io_uring.c`
 //! (`io_req_defer_failed`, `io_fail_links`).
 //!
-//! Does not lay out runs ([`RunQueuer`]).
+//! Does not queue runs itself ([`RunQueuer`]).
 
 use crate::batch::{Batch, CursorPosition};
 use crate::destination::{Destination, RefusalAction};
@@ -25,13 +25,13 @@ use crate::sys::{Queue, Ring};
 
 const CALL: &str = "io_uring_enter";
 
-/// Puts the runs of one path onto a queue.
+/// Queues the runs of one path.
 pub(crate) trait RunQueuer: Send {
     /// Starts a destination's runs; the first of them is not linked to earlier operations.
     fn begin(&mut self, _: &Queue<'_, '_>) {}
 
-    /// Queues `part.run`, or as many of its packets as one send carries; `None` when nothing more
-    /// goes into this submission. An empty submission accepts at least one.
+    /// Queues `part.run`, or as many of its packets as one send carries; `None` when this
+    /// submission accepts no more. An empty submission accepts at least one.
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
@@ -48,7 +48,7 @@ pub(crate) trait RunQueuer: Send {
     ) -> SendFailure;
 
     /// Interprets a failed read of `rest`, a run and those behind it. `rest` ends at the file's end
-    /// where that is known: a second cut is an earlier one.
+    /// where that has been found: a second cut is an earlier one.
     fn unread(
         &self,
         batch: &Batch<'_>,
@@ -107,8 +107,8 @@ impl QueueFailure {
 /// Progress of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    taken: u32,
-    /// Position of the payload of packet `taken`.
+    accepted: u32,
+    /// Position of the payload of packet `accepted`.
     mark: CursorPosition,
     /// The file's end, and the first packet not to be sent any more.
     cut: Option<(u64, u32)>,
@@ -126,8 +126,8 @@ impl State {
     /// Returns the result of the batch once it has ended.
     fn outcome(&self, batch: &Batch<'_>) -> Option<Result<u32, SendError>> {
         match self.cut {
-            _ if self.taken >= batch.packets => Some(Ok(self.taken)),
-            Some((at, packet)) if packet <= self.taken => Some(Err(SendError::Shrunk { at })),
+            _ if self.accepted >= batch.packets => Some(Ok(self.accepted)),
+            Some((at, packet)) if packet <= self.accepted => Some(Err(SendError::Shrunk { at })),
             _ => None,
         }
     }
@@ -150,7 +150,7 @@ impl State {
         };
         match action {
             RefusalAction::Retry => None,
-            RefusalAction::Stop(SendError::Blocked) if self.taken > 0 => Some(Ok(self.taken)),
+            RefusalAction::Stop(SendError::Blocked) if self.accepted > 0 => Some(Ok(self.accepted)),
             RefusalAction::Stop(error) => Some(Err(error)),
         }
     }
@@ -185,7 +185,7 @@ impl<L: RunQueuer> Submission<L> {
         Self { ring, layout, states: Vec::new(), queued: Vec::new(), ended: Vec::new() }
     }
 
-    /// Lays out the due runs, or as many as there is room for, and hands them to the kernel.
+    /// Queues the due runs, or as many as there is room for, and submits them to the kernel.
     fn submit(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) -> Result<(), Errno> {
         let Self { ring, layout, states, queued, ended } = self;
         queued.clear();
@@ -225,7 +225,7 @@ impl<L: RunQueuer> Submission<L> {
                     due.to.accepted();
                     stats.packets += u64::from(run.packets);
                     stats.bytes += u64::from(bytes);
-                    state.taken += run.packets;
+                    state.accepted += run.packets;
                     state.mark = laid.after;
                     if let Some(outcome) = state.outcome(&due.batch) {
                         state.finish(due, outcome);
@@ -294,7 +294,11 @@ impl<L: RunQueuer> StreamPath for Submission<L> {
                     // The kernel lacks memory; the next submission opens a new ring.
                     libc::ENOMEM => {
                         stats.refused += 1;
-                        if state.taken > 0 { Ok(state.taken) } else { Err(SendError::Blocked) }
+                        if state.accepted > 0 {
+                            Ok(state.accepted)
+                        } else {
+                            Err(SendError::Blocked)
+                        }
                     }
                     _ => Err(due.to.host(CALL, errno)),
                 };
@@ -304,7 +308,7 @@ impl<L: RunQueuer> StreamPath for Submission<L> {
     }
 }
 
-/// A submission in the making.
+/// A submission being built.
 struct SubmissionBuilder<'a, 'data, L> {
     layout: &'a mut L,
     queue: Queue<'a, 'data>,
@@ -329,7 +333,7 @@ impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
         // From here on the kernel may borrow the batch.
         let Due { batch, to, .. } = &*due;
         self.layout.begin(&self.queue);
-        let (mut at, mut start) = (state.taken, state.mark);
+        let (mut at, mut start) = (state.accepted, state.mark);
         let mut before: Option<u32> = None;
         while at < state.end(batch) && self.queue.has_room(OPERATIONS_PER_RUN_MAX) {
             let end = state.end(batch);

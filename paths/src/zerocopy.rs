@@ -10,7 +10,7 @@
 //!
 //! Reports may arrive out of order and joined. A joined report has the copying flag of the first
 //! (Linux 6.18 `net/core/skbuff.c`, `__msg_zerocopy_callback`), so the figure is only as exact as
-//! the kernel's account; taking a report after every send leaves little to join.
+//! the kernel's account; reading a report after every send leaves little to join.
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`.
 //!
@@ -48,12 +48,12 @@ impl Unreported {
         self.bytes.len() < UNREPORTED_MAX
     }
 
-    /// Notes an accepted zero-copy send of `bytes` bytes.
+    /// Records an accepted zero-copy send of `bytes` bytes.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.bytes.push_back(u32::try_from(bytes).unwrap_or(DONE - 1));
     }
 
-    /// Takes one report, if there is one, with one call.
+    /// Reads one report, if there is one, with one call.
     pub(crate) fn reap(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -70,19 +70,19 @@ impl Unreported {
         Ok(())
     }
 
-    /// Takes the reports of the path received meanwhile.
+    /// Removes and returns the reports of the path received meanwhile.
     pub(crate) fn take_path_reports(&mut self) -> Vec<PathReport> {
         std::mem::take(&mut self.path_reports)
     }
 
-    /// Takes all waiting reports. Required after a refused send and before the next: its number may
-    /// be used up (a datagram that was made and then refused) or not (a datagram that was never
-    /// made), and only its report, available at once, shows which.
+    /// Reads all waiting reports. Required after a refused send and before the next: the refused
+    /// send may have used up its number (a datagram that was made and then refused) or not (a
+    /// datagram that was never made), and only its report, available at once, shows which.
     pub(crate) fn reap_all(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) {
         while self.reap(socket, stats).is_ok() {}
     }
 
-    /// Notes a report; returns the number of our bytes that the kernel copied.
+    /// Records a report; returns the number of our bytes that the kernel copied.
     fn settle(&mut self, report: ZerocopyReport) -> u64 {
         let mut copied_bytes = 0;
         let reported = report.last.wrapping_sub(report.first);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that waits for disks: syncs files, and stores the plans of complete ones.
+//! Thread that waits for the disks: it syncs files and stores the plans of complete files.
 //!
 //! A file is synced before its plan is stored, so that after a loss of power no plan describes more
-//! than the file holds. A sync may take seconds and delays only the next one.
+//! than the file holds. A sync may take seconds and delays only the next sync.
 //!
 //! Sources: fdatasync(2).
-//! Does not sync the folder: a file that is lost with its name is as good as never begun.
+//! Does not sync the folder: after a loss of power the name of a new file may be missing, and with
+//! it the file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub(crate) struct SyncCounts {
     pub(crate) failed: AtomicU64,
 }
 
-/// Closes files until the senders of commands are gone.
+/// Handles commands until all of their senders are dropped.
 pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&PlanStore>, syncs: &SyncCounts) {
     for order in orders {
         match order {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recording of tracks that a session description tells of.
+//! Recording of the tracks of a session description (SDP) file.
 //!
-//! They are received for as long as the recording goes on. Where the senders say BYE or fall
-//! silent, the ports are bound anew: who sends next may be another.
+//! The tracks are received until the recording ends. When the senders send BYE or fall silent, the
+//! ports are bound anew: the next sender may be a different one.
 //!
 //! Sources: RFC 8866; RFC 3550 §6.6, §8.
 //! Does not read media (`client::DescribedTracks` does).
@@ -23,7 +23,7 @@ use crate::receiving_thread::{PortCommand, lock};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream};
 use crate::recording::StreamState;
 
-/// A file with a description, and the stream that it is recorded as.
+/// A session description file, and the stream that its tracks are recorded as.
 pub(crate) struct DescribedSource<'a> {
     pub(crate) path: &'a Path,
     pub(crate) key: u32,
@@ -34,7 +34,7 @@ pub(crate) struct DescribedSource<'a> {
 }
 
 impl DescribedSource<'_> {
-    /// Receives until the recording is stopped, or the description is of no use. Drops `listens`
+    /// Receives until the recording is stopped or the description proves unusable. Drops `listens`
     /// when the ports are bound.
     pub(crate) async fn run(
         &self,
@@ -43,7 +43,7 @@ impl DescribedSource<'_> {
     ) {
         let (mut begun, mut listens) = (None, listens);
         loop {
-            // Its clock goes on with the recording's, over all senders.
+            // The clock of the source counts from its first start and continues across all senders.
             let at = begun.get_or_insert_with(Instant::now).elapsed();
             let tracks = match self.start(at) {
                 Ok(tracks) => tracks,
@@ -65,12 +65,12 @@ impl DescribedSource<'_> {
             let why = tokio::select! {
                 () = counting => None,
                 why = tracks.ended(SILENCE_MAX) => Some(why),
-                // An error means that the recording is gone.
+                // An error means that the recording was dropped.
                 _ = stopped.changed() => None,
             };
             let counts = tracks.finish(why.is_none()).await;
             lock(self.stream).add_track_counts(counts);
-            // The last packets lie in a queue that the receiving thread empties.
+            // The receiving thread needs time to empty the queue of the last packets.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
             let Some(why) = why else { return };
@@ -103,7 +103,7 @@ impl DescribedSource<'_> {
     }
 }
 
-/// Reads a description, which is small.
+/// Reads at most [`SDP_BYTES_MAX`] bytes of a description.
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut text = Vec::new();
@@ -111,9 +111,9 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Senders that are silent for so long have ended.
+/// Silence after which the senders count as ended.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
-/// Figures that are shown are no older.
+/// Interval between updates of the displayed track counts.
 const COUNT_EVERY: Duration = Duration::from_millis(500);
 const SDP_BYTES_MAX: u64 = 64 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of a recorder: a wrong setting of the caller, or a refusal of this host, keeps a
-//! recording from beginning or ends one of its streams. A sender's faults are counted and never
+//! Errors of a recorder, which keep a recording from starting or end one of its streams. They are
+//! wrong settings of the caller, or refusals of this host. Faults of a sender are counted and never
 //! become an [`Error`].
 
 use std::fmt;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Caller: a setting that cannot be taken.
+    /// Caller: an unusable setting.
     #[error("{setting}: {found}; {cure}")]
     Setting {
         /// The setting.
@@ -30,11 +30,11 @@ pub enum Error {
         call: &'static str,
         /// Object of the call.
         object: String,
-        /// Answer of the kernel.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Host: no receive path can be used for these ports. The reason is that of the plainest path,
-    /// which stands in the way of all.
+    /// Host: no receive path can be used for these ports. The reason is that of the last path
+    /// tried, normally the simplest; its obstacle affects all paths.
     #[error("receiving: {0}")]
     NoPath(RefusedPath),
     /// Host: the relay cannot be used for these ports.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places where a recording goes on in another file: there play can start.
+//! Selects the positions at which a recording continues in a new file, so that playback can start
+//! there.
 //!
-//! A file that its time is over for ends at the next such place, one that is limited in size at the
-//! last that surely comes before: where another group of pictures as long as the longest of the
-//! file, and a quarter, would not fit. A stream in which none comes is cut ten seconds late, and at
-//! the size. What begins at such a place has the tables in front of it that were in force there,
-//! where they do not lie directly before, and the parameter sets that it lacks: the only bytes of a
-//! file that its stream did not have.
+//! A file past its time limit ends at the next position where playback can start. A file with a
+//! size limit ends at the last such position that is safe: where another group of pictures, a
+//! quarter longer than the longest of the file, would exceed the limit. A stream without such
+//! positions is cut ten seconds after the time limit, or at the size limit. A new file begins with
+//! the tables in force at its start, unless they lie directly before it in the stream, and with the
+//! parameter sets that it lacks. All other bytes of a file are those of its stream.
 //!
-//! Costs a look at each header word; nothing where no file is ended.
+//! Costs an inspection of each header word; nothing without limits.
 //!
 //! Does not move bytes ([`super::write_queue`] does).
 
@@ -21,60 +22,63 @@ use media::{StreamEntry, StreamUnits, TS_PACKET_BYTES};
 pub struct Rotation {
     /// Size in bytes that no file exceeds; a file has whole packets.
     pub bytes: Option<u64>,
-    /// Time since the start of the file, from which on it ends where play can start.
+    /// Age from which the file ends at the next position where playback can start.
     pub time: Option<Duration>,
 }
 
-/// Limits of the files of a stream, and the search for the places where they can end.
+/// Limits of the files of a stream, and the search for positions at which a file can end.
 #[derive(Debug)]
 pub(crate) struct FileCutter {
     rotation: Rotation,
     units: StreamUnits,
-    /// The last such place in the file, and the longest distance of two.
+    /// Offset in the file of the last position where playback can start, and the longest distance
+    /// between two such positions, in bytes.
     last: u64,
     group: u64,
 }
 
 impl FileCutter {
-    /// One for these limits, if there are any.
+    /// Returns a cutter for these limits; `None` if there are none.
     pub(crate) fn new(rotation: Rotation) -> Option<FileCutter> {
         let cutter = || FileCutter { rotation, units: StreamUnits::default(), last: 0, group: 0 };
         (rotation != Rotation::default()).then(cutter)
     }
 
-    /// Bytes of the largest file.
+    /// Size limit of a file in bytes: whole packets, at least one.
     pub(crate) fn bytes_max(&self) -> Option<u64> {
         let packet = TS_PACKET_BYTES as u64;
         self.rotation.bytes.map(|bytes| (bytes / packet).max(1) * packet)
     }
 
-    /// True when a file is ended wherever it is.
+    /// True if a file must end at its current position, even if playback cannot start there.
     pub(crate) fn is_over(&self, bytes: u64, age: Duration) -> bool {
         self.bytes_max().is_some_and(|max| bytes >= max)
             || self.rotation.time.is_some_and(|limit| age >= limit + START_WAIT)
     }
 
-    /// Takes the next packets of the stream.
+    /// Scans the next packets of the stream.
     pub(crate) fn feed(&mut self, packets: &[u8]) {
         self.units.feed(packets);
     }
 
-    /// Takes the next place where play can start.
+    /// Removes and returns the next position where playback can start.
     pub(crate) fn next_start(&mut self) -> Option<StreamEntry> {
         self.units.next_start()
     }
 
-    /// Bytes from a packet to the last that was taken.
+    /// Bytes from the start of a packet to the end of the scanned packets.
     pub(crate) fn bytes_from(&self, packet: u64) -> u64 {
         (self.units.packets() - packet) * TS_PACKET_BYTES as u64
     }
 
-    /// Bytes of which it is not known yet whether play can start there.
+    /// Bytes at the end of the scanned packets that may still become a position where playback can
+    /// start.
     pub(crate) fn undecided_bytes(&self) -> u64 {
         self.bytes_from(self.units.settled())
     }
 
-    /// True when a file of this age is ended at a place that lies so many bytes from its start.
+    /// True if a file of age `age` ends at a start position that lies `bytes` after the start of
+    /// the file.
     pub(crate) fn ends_at(&mut self, bytes: u64, age: Duration) -> bool {
         self.group = self.group.max(bytes - self.last.min(bytes));
         self.last = bytes;
@@ -83,18 +87,18 @@ impl FileCutter {
             || self.rotation.time.is_some_and(|limit| age >= limit)
     }
 
-    /// The packets in front of a file that begins with the access unit of `start`.
+    /// Returns the packets that precede the access unit of `start` at the beginning of a file.
     pub(crate) fn lead(&self, start: &StreamEntry) -> Vec<u8> {
         self.units.lead(start)
     }
 
-    /// Another file is begun.
+    /// Resets the distances for a new file.
     pub(crate) fn begin_file(&mut self) {
         (self.last, self.group) = (0, 0);
     }
 }
 
-/// Time for which a place where play can start is waited for: as long as the longest segment.
+/// Time to wait for a start position after the time limit: as long as the longest segment.
 const START_WAIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -107,7 +111,7 @@ mod tests {
 
     const PACKET: usize = TS_PACKET_BYTES;
 
-    /// A programme of one video stream: tables in packets 0 and 1.
+    /// Tables of a programme with one video stream: the PAT in packet 0, the PMT in packet 1.
     fn tables() -> Vec<u8> {
         let pat = [0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xe1, 0, 0xe8, 0xf9, 0x5e, 0x7d];
         let map = [2, 0xb0, 18, 0, 1, 0xc1, 0, 0, 0xe1, 1, 0xf0, 0, 0x1b, 0xe1, 1, 0xf0, 0];
@@ -127,7 +131,7 @@ mod tests {
         packet
     }
 
-    /// A picture in so many packets.
+    /// A picture of `packets` packets.
     fn picture(is_key: bool, packets: usize) -> Vec<u8> {
         let slice = if is_key { 0x65 } else { 0x41 };
         let unit =
@@ -150,7 +154,7 @@ mod tests {
             Trial { output: StreamOutput::new(0, pool.clone(), orders, rotation), pool, inbox }
         }
 
-        /// The files that were written, of a stream whose parts came at these seconds.
+        /// Returns the files written for a stream whose parts arrive at these seconds.
         fn files(mut self, parts: &[(u64, Vec<u8>)]) -> Vec<Vec<u8>> {
             for (second, part) in parts {
                 part.chunks(7 * PACKET).for_each(|datagram| {
@@ -185,7 +189,7 @@ mod tests {
         let mut parts = vec![(0, tables())];
         for at in [0, 2, 4, 6, 8] {
             parts.push((at, group()[..half].to_vec()));
-            // Three seconds are over here; it is not a place to start.
+            // The three seconds have passed here, but playback cannot start here.
             parts.push((at + 1, group()[half..].to_vec()));
         }
         let files = Trial::new(None, Some(3)).files(&parts);
@@ -199,7 +203,7 @@ mod tests {
         let unit = [&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0], &sets[..], &[0, 0, 1, 0x65, 0x88]].concat();
         let first = [packet(0x101, true, &unit), picture(false, 10)].concat();
         let mut parts = vec![(0, [tables(), first.clone()].concat())];
-        // With tables directly before it, and without.
+        // The second group has no tables directly before it.
         parts.push((4, [tables(), group()].concat()));
         parts.push((8, group()));
         let files = Trial::new(None, Some(3)).files(&parts);
@@ -251,7 +255,7 @@ mod tests {
         let late = [packet(0x101, true, &delimiter), slice, group()].concat();
         for before in [1021, 1020, 500] {
             let first = [tables(), picture(true, before)].concat();
-            // The block is full between the two packets, or it is written for its age.
+            // The block is full between the two packets, or it is written because of its age.
             let (head, tail) = late.split_at(PACKET);
             let parts = [(0, first.clone()), (4, head.to_vec()), (5, tail.to_vec())];
             let files = Trial::new(None, Some(3)).files(&parts);
@@ -266,7 +270,7 @@ mod tests {
         assert!(files.iter().all(|file| *file != tables()), "{:?}", lengths(&files));
     }
 
-    /// A picture that never comes is not waited for: what was known before it is forgotten.
+    /// An access unit whose picture never arrives does not stay undecided: its position is dropped.
     #[test]
     fn an_access_unit_without_a_picture_is_given_up() {
         let mut cutter = FileCutter::new(Rotation { bytes: Some(1), time: None }).unwrap();

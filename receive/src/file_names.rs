@@ -3,10 +3,11 @@
 //!
 //! `{stream}` is the source's label, `{index}` its position in the list of URLs, `{number}` counts
 //! a stream's files, `{time}` is the start of the file in UTC (`20261121T133923Z`), so that names
-//! sort by time. A taken name gets `-2`, `-3` and so on before its extension: a recording never
-//! overwrites a file. A pipe or a device is written to as it is where its name was written out,
-//! without placeholders, and is a stream's only file. A pipe at a generated name was put there by
-//! another program (opening a pipe that nobody reads waits for ever): the name is taken.
+//! sort by time. If a name exists, the new file gets `-2`, `-3` and so on before its extension: a
+//! recording never overwrites a file. A pipe or a device that the pattern names without
+//! placeholders is opened as it is, and is the stream's only file. A pipe at a generated name
+//! belongs to another program and counts as an existing name: opening a pipe without a reader would
+//! block for ever.
 //!
 //! Sources: ISO 8601 (basic format); open(2) O_EXCL.
 //! Does not make folders.
@@ -32,7 +33,7 @@ pub(crate) struct FileNames {
 #[derive(Debug)]
 pub(crate) struct CreatedFile {
     pub(crate) file: File,
-    /// Absolute and without symbolic links, where it is a regular file.
+    /// Absolute path without symbolic links, for a regular file.
     pub(crate) path: PathBuf,
     /// True for a regular file, which can be cut, synced and indexed.
     pub(crate) is_regular: bool,
@@ -60,7 +61,7 @@ impl FileNames {
             match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     // Servers distinguish a recording from a complete file by this lock, even when
-                    // this program is killed. Where there are no locks, a file is served once it is
+                    // this program is killed. Without locks, a file is served only once it is
                     // complete.
                     if let Err(error) = paths::lock_to_write(&file) {
                         let shown = path.display();
@@ -136,11 +137,11 @@ fn alternative(path: &Path, attempt: u32) -> PathBuf {
     path.with_file_name(format!("{stem}-{attempt}{}", extension.unwrap_or_default()))
 }
 
-/// Formats a time as `YYYYMMDDTHHMMSSZ`: the civil calendar from the days since 1970.
+/// Formats a time as `YYYYMMDDTHHMMSSZ`; converts the days since 1970 to the civil calendar.
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years that begin in March, so that the leap day is the last: eras of 400 of them.
+    // Years are counted from March, so that the leap day is the last day; an era has 400 years.
     let since_0000_03 = days + 719_468;
     let (era, day) = (since_0000_03 / 146_097, since_0000_03 % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -202,11 +203,11 @@ mod tests {
         assert!(second.is_regular && second.path.ends_with("rec-000002-2.ts"), "{second:?}");
 
         let mut names = FileNames::new(at("rec.ts").to_str().unwrap(), "a", 0);
-        // A reader, so that the pipe opens.
+        // The pipe has a reader, so that opening it succeeds.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let _reader = open(at("rec.ts"), flags, Mode::empty()).unwrap();
         assert!(!names.make(now).unwrap().is_regular);
-        // Another file of the stream never is the pipe.
+        // A later file of the stream is never the pipe.
         let second = names.make(now).unwrap();
         assert!(second.is_regular && second.path.ends_with("rec-2.ts"), "{second:?}");
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of RTSP connections at a receiving thread.
+//! Input of a receiving thread from RTSP connections, in interleaved frames.
 //!
-//! The task that reads a connection queues the RTP packets of each read with its time; the thread
-//! empties the queues between its calls for datagrams, so a stream has one place that changes it. A
-//! queue is bounded: a thread that is behind stops the reading, and TCP holds the server back.
+//! The task that reads a connection queues the RTP packets of each read with the time of the read.
+//! The receiving thread empties the queues between its calls for datagrams, so that only this
+//! thread changes a stream. A queue is bounded: when the thread falls behind, reading stops and TCP
+//! flow control slows down the server.
 //!
 //! Sources: RFC 2326 §10.12.
 //! Does not read connections (`client` does).
@@ -30,18 +31,18 @@ pub(crate) struct FrameInput {
 struct Connection {
     key: u32,
     from: SocketAddr,
-    /// None between two sessions of the stream.
+    /// `None` between two sessions of the stream.
     frames: Option<FrameQueue>,
 }
 
 impl FrameInput {
-    /// Takes over the packets of a stream's new session.
+    /// Adds the frame queue of a stream's new session; replaces the queue of an earlier session.
     pub(crate) fn add(&mut self, key: u32, frames: FrameQueue) {
         self.connections.retain(|connection| connection.key != key);
         self.connections.push(Connection { key, from: frames.from, frames: Some(frames) });
     }
 
-    /// Drops the queue of a stream; the stream is still advanced.
+    /// Drops the queue of a stream. The stream stays listed, so that its time still advances.
     pub(crate) fn remove(&mut self, key: u32) {
         let found = self.connections.iter_mut().find(|connection| connection.key == key);
         if let Some(connection) = found {
@@ -49,19 +50,20 @@ impl FrameInput {
         }
     }
 
-    /// Keys of the streams, and their servers.
+    /// Keys of the streams, and the addresses of their servers.
     pub(crate) fn senders(&self) -> impl Iterator<Item = (u32, SocketAddr)> {
         self.connections.iter().map(|connection| (connection.key, connection.from))
     }
 
-    /// Adds what arrived here to the figures of a path.
+    /// Adds the packets and bytes of these connections to the statistics of a path.
     pub(crate) fn added_to(&self, mut stats: ReceiveStats) -> ReceiveStats {
         stats.packets += self.packets;
         stats.bytes += self.bytes;
         stats
     }
 
-    /// Hands what is queued to the streams, a turn of each; returns true where there was something.
+    /// Hands queued packets to the streams, a bounded number to each; returns true if there were
+    /// any.
     pub(crate) fn receive(
         &mut self,
         streams: &Streams,
@@ -93,7 +95,7 @@ impl FrameInput {
     }
 }
 
-/// A connection that delivers faster than it is read must not keep the others waiting: in a turn it
-/// has so many bytes and, of small packets, so many of them, and the rest of a batch.
+/// Limits for one connection in a call of [`FrameInput::receive`], so that a fast connection does
+/// not delay the others. A batch that reaches a limit is still processed to its end.
 const BYTES_MAX: u64 = 4 << 20;
 const PACKETS_MAX: u64 = 4096;

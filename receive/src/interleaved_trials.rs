@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings from a small server that sends on the RTSP connection.
+//! Tests of recordings from a small server that sends media on the RTSP connection.
 //!
-//! It shares nothing with `wire`'s server side, so that a mistake there does not hide one here.
+//! The server shares no code with the server side of `wire`, so that a fault there cannot hide one
+//! here.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
@@ -22,7 +23,7 @@ fn payload(n: u16) -> Vec<u8> {
     (0..7 * 188).map(|at| if at % 188 == 0 { 0x47 } else { (at as u16 ^ n) as u8 }).collect()
 }
 
-/// Reads a request; returns its method and CSeq, and true where it is of UDP. Skips frames.
+/// Reads a request; returns its method, its CSeq, and true if it offers UDP. Skips frames.
 fn request(stream: &mut TcpStream) -> Option<(String, String, bool)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -94,7 +95,7 @@ fn serve(mut stream: TcpStream) -> u32 {
         };
         stream.write_all(answer.as_bytes()).unwrap();
         if method == "PLAY" {
-            // In pieces that no frame ends with.
+            // Pieces that do not end at frame boundaries.
             for piece in media().chunks(5000) {
                 stream.write_all(piece).unwrap();
             }
@@ -108,8 +109,8 @@ fn sound(_: u16) -> Vec<u8> {
     [&[0; 4][..], &[0xff, 0xfd, 0xa4, 0x00], &[0; 572]].concat()
 }
 
-/// Serves a connection of a stream without an end: all packets, then a sender report for each
-/// step, and BYE with another when there are no more steps.
+/// Serves one connection with a stream that has no announced end: sends all packets, a sender
+/// report for each step, and after the last step another report with BYE.
 fn serve_reports(mut stream: TcpStream, payload_type: u8, steps: &mpsc::Receiver<()>) {
     let media = if payload_type == 33 { "video" } else { "audio" };
     let payload = if payload_type == 33 { payload } else { sound };
@@ -177,7 +178,7 @@ fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
             assert_eq!(counted.sender_reports, sent, "{payload_type}");
         }
         drop(step);
-        // With the BYE.
+        // The sixth report is in the packet with the BYE.
         await_that(&|figures| figures.sender_reports >= 6);
         assert_eq!(recording.stop().streams[0].sender_reports, 6, "{payload_type}");
         serving.join().unwrap();

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recorder: puts incoming streams in order, monitors them, and writes files that can be served
-//! at once.
+//! The recorder reorders incoming streams, monitors them, and writes files that can be served
+//! immediately.
 //!
-//! A datagram goes through a path of `paths::RECEIVE_PATHS` (whose thread wakes for bursts, not for
-//! packets), the one receiver of RTP (`client::rtp_receiver`: the source that is followed, the
-//! reorder window) and the monitor into a block of whole packets; another thread writes the block
-//! to the file and makes the file's plan of the same bytes. That is two copies a byte besides the
-//! path's own: into the block and into the page cache. [`StreamReplay`] does the same without
-//! threads. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a stream with
-//! the receiving one. Streams that are only sent on are spliced (`paths::Relay`).
+//! A datagram passes through a path of `paths::RECEIVE_PATHS` (its thread wakes for bursts, not for
+//! single packets), the shared RTP receiver (`client::rtp_receiver`, which selects the source and
+//! holds the reorder window) and the monitor into a block of whole packets. Another thread writes
+//! the block to the file and builds the file's plan from the same bytes. These are two copies per
+//! byte besides the path's own: into the block and into the page cache. [`StreamReplay`] does the
+//! same without threads. Control (RTSP, RTCP) runs on its own thread, and shares one briefly held
+//! lock per stream with the receiving thread. Streams that are only relayed are spliced
+//! (`paths::Relay`).
 //!
-//! Losses are counted where they happen: in the network (sequence numbers), in the kernel (its own
-//! counter), at a disk that is behind (whole packets).
+//! Losses are counted where they occur: in the network (sequence numbers), in the kernel (its own
+//! counter), at a slow disk (whole packets).
 //!
 //! Sources: RFC 3550, RFC 2250, RFC 2326, ETSI TR 101 290.
 //! Does not decode, repair (FEC, retransmission), or decrypt.

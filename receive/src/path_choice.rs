@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Choice of the receive path: the first preferred one that this host grants for all ports.
 //!
-//! `auto` stands for the paths by socket, cheapest first by their cost on this machine
-//! ([`ReceiveCost`], from a calibration). A receiver does not know its senders, so packets sent in
-//! GSO batches and one by one count alike: each cost is divided by the lowest for that way of
-//! sending, and the smallest sum wins. Without costs the order is [`AUTO`], that of a machine that
-//! was measured before. Paths that take frames off the device (`packet_ring`, `xdp`) bypass the
-//! firewall and are used by name alone.
+//! `auto` means the socket paths, ordered by their CPU cost on this machine ([`ReceiveCost`], from
+//! a calibration). A receiver cannot predict its senders, so GSO batches and single packets have
+//! equal weight: each cost is divided by the lowest cost for that way of sending, and the smallest
+//! sum wins. Without costs the order is [`AUTO`], that of a machine measured before. Paths that
+//! read frames from the device (`packet_ring`, `xdp`) bypass the firewall and are used only when
+//! named.
 //!
-//! A refused path (no right, an old kernel, an unfit device) is reported with the reason, and the
-//! next is tried.
+//! A refused path (missing privilege, old kernel, unsuitable device) is reported with the reason,
+//! and the next is tried.
 //!
 //! Sources: `pagewire lab receive`.
 //! Does not measure (the calibration does).
@@ -23,7 +23,7 @@ use crate::error::{Error, PathRefusal, RecordSetting, RefusedPath};
 pub struct ReceiveCost {
     /// Name of the path.
     pub path: String,
-    /// Processor seconds of both ends per 10⁹ bytes, a figure for each way of sending.
+    /// CPU seconds of both ends per 10⁹ bytes, one figure for each way of sending.
     pub seconds_per_gb: Vec<f64>,
 }
 
@@ -35,11 +35,12 @@ const AUTO: &[&str] = &["recvmmsg_gro", "recvmmsg", "recvfrom"];
 pub(crate) struct ChosenPath {
     pub(crate) spec: &'static ReceiveSpec,
     pub(crate) path: Box<dyn ReceivePath>,
-    /// Refused paths before it.
+    /// Paths that were tried before it and refused.
     pub(crate) refused: Vec<RefusedPath>,
 }
 
-/// Finds the paths of a list such as `xdp,recvmmsg` or `auto`, followed by those of `auto`.
+/// Returns the paths of a list such as `xdp,recvmmsg` or `auto`, followed by the other paths of
+/// `auto`.
 pub(crate) fn wanted(
     list: &str,
     costs: &[ReceiveCost],
@@ -49,7 +50,7 @@ pub(crate) fn wanted(
     for name in names {
         specs.push(find_receive(name).ok_or_else(|| unknown(list))?);
     }
-    // Paths that could not be measured come last: they may still be granted.
+    // Unmeasured paths follow at the end: the host may still grant them.
     let usual = AUTO.iter().filter_map(|name| find_receive(name));
     for spec in ranked(costs).into_iter().chain(usual) {
         if !specs.iter().any(|known| known.name == spec.name) {
@@ -59,7 +60,7 @@ pub(crate) fn wanted(
     Ok(specs)
 }
 
-/// Paths by socket that have costs, cheapest first.
+/// Returns the socket paths that have costs, cheapest first.
 fn ranked(costs: &[ReceiveCost]) -> Vec<&'static ReceiveSpec> {
     let by_socket = |known_cost: &ReceiveCost| {
         find_receive(&known_cost.path).filter(|spec| spec.via == Via::Socket)
@@ -95,7 +96,7 @@ fn unknown(list: &str) -> Error {
     }
 }
 
-/// Opens the first path that takes all ports.
+/// Opens the first path that accepts all ports.
 pub(crate) fn choose(
     wanted: &[&'static ReceiveSpec],
     ports: &[(u32, &Port)],
@@ -166,19 +167,19 @@ mod tests {
 
     #[test]
     fn an_address_of_another_host_is_told() {
-        // TEST-NET-1, RFC 5737: nobody's.
+        // TEST-NET-1 (RFC 5737) belongs to no host.
         let address = "192.0.2.1:5004".parse().unwrap();
         let port = Port { address, sources: Vec::new(), interface: None, buffer_bytes: 0 };
         let error = choose(&wanted("auto", &[]).unwrap(), &[(0, &port)]).map(|_| ()).unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("bind on 192.0.2.1:5004: "), "{said}");
-        assert!(said.contains("that address: write one that `ip address` lists"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("bind on 192.0.2.1:5004: "), "{message}");
+        assert!(message.contains("that address: write one that `ip address` lists"), "{message}");
 
         let address = "127.0.0.1:0".parse().unwrap();
         let interface = Some("eth-none".to_owned());
         let port = Port { address, sources: Vec::new(), interface, buffer_bytes: 0 };
         let error = choose(&wanted("auto", &[]).unwrap(), &[(0, &port)]).map(|_| ()).unwrap_err();
-        let said = error.to_string();
-        assert!(said.ends_with("interface=NAME with a name that `ip link` lists"), "{said}");
+        let message = error.to_string();
+        assert!(message.ends_with("interface=NAME with a name that `ip link` lists"), "{message}");
     }
 }

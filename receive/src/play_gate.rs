@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds the datagrams of a resumed title until it is known where they belong.
+//! Holds the datagrams of a resumed title until its start is known.
 //!
-//! A server may send before its answer to PLAY arrives, and the answer may announce a start that is
-//! recorded already. The gate is bounded ([`HELD_BYTES_MAX`]); datagrams beyond are refused and
-//! counted. Costs one copy a byte, of the first packets of a session alone.
+//! Datagrams may arrive before the answer to PLAY, and the answer may announce a start that is
+//! already recorded. The gate is bounded ([`HELD_BYTES_MAX`]); datagrams beyond this limit are
+//! refused and counted. Costs one copy per byte, for the first packets of a session only.
 //!
 //! Sources: RFC 2326 §10.5 (Range of the answer to PLAY).
-//! Does not judge where a session begins ([`crate::title`] does).
+//! Does not check the start of a session ([`crate::title`] does).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) enum PlayGate {
 pub(crate) struct HeldDatagram {
     pub(crate) bytes: Vec<u8>,
     pub(crate) from: SocketAddr,
-    pub(crate) came: Duration,
+    pub(crate) arrived_at: Duration,
 }
 
 /// Decision on one datagram.
@@ -55,7 +55,7 @@ impl PlayGate {
         &mut self,
         datagram: &[u8],
         from: SocketAddr,
-        came: Duration,
+        arrived_at: Duration,
     ) -> GateDecision {
         match self {
             PlayGate::Open => GateDecision::Open,
@@ -66,7 +66,7 @@ impl PlayGate {
                     return GateDecision::Full;
                 }
                 *bytes = with_it;
-                held.push(HeldDatagram { bytes: datagram.to_vec(), from, came });
+                held.push(HeldDatagram { bytes: datagram.to_vec(), from, arrived_at });
                 GateDecision::Held
             }
         }
@@ -83,13 +83,13 @@ impl PlayGate {
     /// Time of arrival of the first held datagram.
     pub(crate) fn since(&self) -> Option<Duration> {
         match self {
-            PlayGate::Held { held, .. } => held.first().map(|first| first.came),
+            PlayGate::Held { held, .. } => held.first().map(|first| first.arrived_at),
             PlayGate::Open | PlayGate::Shut => None,
         }
     }
 }
 
-/// Three seconds of 20 Mb/s: a server that sends answers sooner.
+/// Three seconds at 20 Mb/s; a server that already sends media answers PLAY sooner.
 const HELD_BYTES_MAX: usize = 8 << 20;
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
         let waited = gate.into_held();
         assert_eq!(waited.len() as u64, kept);
         assert!((5000..6500).contains(&kept), "{kept}");
-        assert!((0..).zip(&waited).all(|(number, one)| one.came == at(number)));
+        assert!((0..).zip(&waited).all(|(number, one)| one.arrived_at == at(number)));
         assert_eq!(PlayGate::Open.pass(&[1], from, at(0)), GateDecision::Open);
         assert_eq!(PlayGate::Shut.pass(&[1], from, at(0)), GateDecision::Shut);
     }

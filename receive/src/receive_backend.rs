@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Backend of a recording: receive paths for files, a relay for streams that are only sent on.
+//! Backend of a recording: receive paths for files, a relay for streams that are only forwarded.
 //!
 //! Does not choose among paths ([`crate::path_choice`] does).
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP of a recorder: reads sender reports and BYE, sends receiver reports, one task a stream.
+//! RTCP of a recorder: reads sender reports and BYE, sends receiver reports, with one task per
+//! stream.
 //!
-//! The task uses the port after that of RTP (RFC 3550 §11), where it is free and no other stream's;
-//! else reports leave from any port and sender reports are not received. Reports go to the source
-//! of the last sender report, and before the first to the port after the sender's; for a group that
-//! anybody may send to, to the group (RFC 3550 §6); for source-specific groups to the sender (RFC
-//! 5760 §7.2). No report is sent before RTP was received, in each session anew: a server that names
-//! another host (`source=` of Transport) cannot direct reports there unless RTP comes from it.
-//! Costs one datagram of 60 bytes in five seconds.
+//! The task binds the port after the RTP port (RFC 3550 §11) if that port is free and belongs to no
+//! other stream. Otherwise it sends reports from any port and receives no sender reports. Reports
+//! are sent to the source of the last sender report, or before the first one to the port after the
+//! sender's. For an any-source group they are sent to the group (RFC 3550 §6), for a
+//! source-specific group to the sender (RFC 5760 §7.2). In each session, no report is sent before
+//! RTP was received: a server that names another host (`source=` of Transport) cannot direct
+//! reports there unless that host sends RTP. Costs one datagram of 60 bytes every five seconds.
 //!
-//! Reports and BYE for the stream's SSRC count from the sender of the stream alone: from the
-//! address that SETUP has named, or from the host of RTP, by the port of RTP or the next. Another
-//! port of that host counts after two reports a second apart, unless the usual one is in use. RTCP
-//! of others for that SSRC is refused, counted and listed by sender.
+//! Reports and BYE for the stream's SSRC are accepted only from the sender of the stream: from the
+//! address that SETUP has named, or from the RTP host at the RTP port or the next. Another port of
+//! that host is accepted after two reports a second apart, unless the usual port is in use. RTCP
+//! for that SSRC from other addresses is refused, counted and listed by sender.
 //!
 //! Sources: RFC 3550 §6.2, §6.4.2, §6.6, §11; RFC 5760; RFC 7022.
 //! Does not widen the interval for a large group (§6.3).
@@ -34,33 +35,34 @@ use crate::receiving_thread::lock;
 use crate::recorded_stream::RecordedStream;
 use crate::refused_senders::RefusalReason;
 
-/// Counts of RTCP, and its addresses; shared with those who show them.
+/// Counts and addresses of RTCP, shared with the figures of the stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RtcpStats {
     pub(crate) sent: u64,
     pub(crate) sender_reports: u64,
     pub(crate) byes: u64,
-    /// From another address, or before the stream went on.
+    /// BYE packets from another address, or followed by more packets of the stream.
     pub(crate) byes_refused: u64,
     last: Option<(SenderInfo, std::time::Instant)>,
     /// Source of the last report, or the address of SETUP.
     pub(crate) to: Option<SocketAddr>,
     /// Source of reports that SETUP has named.
     pub(crate) named: Option<SocketAddr>,
-    /// An unusual port of the sender's host that reports come from.
+    /// Unusual port of the sender's host from which reports are accepted.
     unusual: Option<SocketAddr>,
-    /// A candidate for that: since when, and the packets that it reported.
+    /// Candidate for `unusual`: its address, the time of its first report, and the packet count in
+    /// it.
     candidate: Option<(SocketAddr, std::time::Instant, u32)>,
 }
 
 impl RtcpStats {
-    /// Returns true for RTCP of the sender of RTP at `peer`.
+    /// True if RTCP from `from` belongs to the RTP sender at `peer`.
     fn is_of(&self, peer: SocketAddr, from: SocketAddr) -> bool {
         let is_usual = from == peer || from == after(peer);
         self.named == Some(from) || is_usual || self.unusual == Some(from)
     }
 
-    /// Accepts an unusual port as the sender's, after two reports from it.
+    /// Accepts an unusual port as the sender's, after two reports from that port.
     fn adopts(&mut self, peer: SocketAddr, from: SocketAddr, sender: &SenderInfo) -> bool {
         let is_open = self.named.is_none() && self.sender_reports == 0;
         if !is_open || from.ip() != peer.ip() {
@@ -82,17 +84,17 @@ impl RtcpStats {
     }
 }
 
-/// Way of reports.
+/// Transport of reports.
 pub(crate) enum ReportLink {
     Udp(UdpSocket),
-    /// A channel of the RTSP connection, whose other end is the server.
+    /// A channel of the RTSP connection, and the address of the server.
     Channel(ChannelRtcp, SocketAddr),
-    /// Tracks, each of which has its own reports (`client`).
+    /// No transport: tracks exchange their own reports (`client`).
     Tracks,
 }
 
 impl ReportLink {
-    /// Waits for a packet. Dropping the future loses none.
+    /// Returns the next packet. Dropping the future loses no packet.
     async fn receive(&self) -> (Vec<u8>, SocketAddr) {
         match self {
             ReportLink::Channel(channel, server) => (channel.receive().await, *server),
@@ -104,14 +106,14 @@ impl ReportLink {
                         datagram.truncate(bytes);
                         return (datagram, from);
                     }
-                    // An ICMP message that was left behind, or short memory: RTCP can wait.
+                    // A pending ICMP error, or a lack of memory: RTCP tolerates the delay.
                     Err(_) => sleep(PAUSE_AFTER_ERROR).await,
                 }
             },
         }
     }
 
-    /// Sends a packet, over UDP to this address; returns false where it was not sent.
+    /// Sends a packet, over UDP to address `to`; returns false if it was not sent.
     fn try_send(&self, packet: &[u8], to: SocketAddr) -> bool {
         match self {
             ReportLink::Channel(channel, _) => channel.try_send(packet),
@@ -121,7 +123,7 @@ impl ReportLink {
     }
 }
 
-/// The RTCP side of this receiver.
+/// RTCP endpoint of one received stream.
 pub(crate) struct ReceiverReporter<'a> {
     link: ReportLink,
     pub(crate) stream: &'a Mutex<RecordedStream>,
@@ -129,14 +131,14 @@ pub(crate) struct ReceiverReporter<'a> {
     /// The group that reports go to, if any.
     pub(crate) group: Option<SocketAddr>,
     ssrc: u32,
-    /// One for each session (RFC 7022 §4.2).
+    /// CNAME, chosen anew for each session (RFC 7022 §4.2).
     cname: String,
-    /// A report was sent: then BYE is, too.
+    /// True once a report was sent; BYE is sent only then.
     has_sent: Cell<bool>,
 }
 
-/// Exchanges RTCP for a stream to a port, for ever; `is_free` is true where the next port is no
-/// other stream's.
+/// Exchanges RTCP for a stream to a port, for ever; `is_free` is true if no other stream uses the
+/// next port.
 pub(crate) async fn of_port(
     port: &Port,
     is_free: bool,
@@ -160,7 +162,7 @@ pub(crate) async fn of_port(
 }
 
 impl<'a> ReceiverReporter<'a> {
-    /// A reporter with an SSRC and a name of its own.
+    /// Creates a reporter with its own SSRC and CNAME.
     pub(crate) fn new(
         link: ReportLink,
         (stream, rtcp): (&'a Mutex<RecordedStream>, &'a Mutex<RtcpStats>),
@@ -170,7 +172,7 @@ impl<'a> ReceiverReporter<'a> {
         ReceiverReporter { link, stream, rtcp, group, ssrc, cname, has_sent }
     }
 
-    /// Listens and reports until it is dropped.
+    /// Receives RTCP and sends reports until the future is dropped.
     pub(crate) async fn exchange(&self) {
         let mut next = Instant::now() + rtcp::report_interval(true, random_u32());
         loop {
@@ -220,7 +222,7 @@ impl<'a> ReceiverReporter<'a> {
     fn report(&self) {
         let (report, heard) = {
             let mut stream = lock(self.stream);
-            // Of this session: an earlier one may have had another sender.
+            // Only a packet of this session counts: an earlier session may have had another sender.
             let heard = stream.last_packet().filter(|_| stream.activity().at.is_some());
             let source = stream.sources_mut().followed_mut();
             let report = source.and_then(|source| Some(source.reception.report(source.ssrc?)));
@@ -228,13 +230,15 @@ impl<'a> ReceiverReporter<'a> {
         };
         let Some(((_, sender), mut report)) = heard.zip(report) else { return };
         let mut rtcp = lock(self.rtcp);
-        if let Some((said, arrival)) = rtcp.last.filter(|(said, _)| said.ssrc == report.ssrc) {
-            report.last_sender_report = rtcp::ntp_middle(said.ntp);
+        if let Some((sender_info, arrival)) =
+            rtcp.last.filter(|(sender_info, _)| sender_info.ssrc == report.ssrc)
+        {
+            report.last_sender_report = rtcp::ntp_middle(sender_info.ntp);
             report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
         }
         let to = self.group.or(rtcp.to).unwrap_or_else(|| after(sender));
         let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname);
-        // The next report makes up for one that is not sent.
+        // The next report makes up for a report that was not sent.
         rtcp.sent += u64::from(self.link.try_send(&datagram, to));
         self.has_sent.set(true);
     }
@@ -253,7 +257,7 @@ impl Drop for ReceiverReporter<'_> {
     }
 }
 
-/// Binds the port after that of RTP, or any.
+/// Binds the port after the RTP port, or any port.
 fn bind(port: &Port, is_free: bool) -> io::Result<UdpSocket> {
     let address = after(port.address);
     let socket = is_free.then(|| bound(address, port)).and_then(Result::ok);
@@ -291,13 +295,13 @@ fn bound(address: SocketAddr, port: &Port) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// §11: RTCP is at the next port.
+/// Returns the RTCP address: RTCP uses the next port (RFC 3550 §11).
 fn after(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port().wrapping_add(1))
 }
 
 const DATAGRAM_BYTES_MAX: usize = 2048;
-/// Time between two reports of a sender from an unusual port.
+/// Minimum time between the two reports that make an unusual port accepted.
 const ADOPT_AFTER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -345,7 +349,7 @@ mod tests {
         [&header.write()[..], &[0x47; 188]].concat()
     }
 
-    /// A socket that does not wait, and what it has heard.
+    /// A non-blocking socket that counts its datagrams.
     struct Ear(std::net::UdpSocket);
 
     impl Ear {
@@ -360,7 +364,7 @@ mod tests {
         }
 
         fn datagrams(&self) -> usize {
-            // Loopback delivers within the call that sends.
+            // The loopback device delivers within the sending call.
             std::iter::from_fn(|| self.0.recv(&mut [0; 100]).ok()).count()
         }
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A receiving thread: takes the datagrams of its ports, and the frames of its RTSP connections
+//! Thread that receives the datagrams of its ports and the frames of its RTSP connections
 //! ([`FrameInput`]), and hands them to their streams.
 //!
-//! It does not wake for each packet. When it has emptied every port it sleeps for [`PACE`] while
-//! the kernel gathers, so that each call brings many datagrams and whole super-packets; where the
-//! host grants small buffers it sleeps for as long as they last ([`ReceivePath::pause_max`]). Times
-//! of arrival are the kernel's, where the path has them. Errors of a path (an interface is gone,
-//! say) are counted, logged at most once a minute, and retried; ports on an interface that went
-//! away are bound again when it is back.
+//! The thread does not wake for each packet. After it has emptied every port it sleeps for [`PACE`]
+//! while the kernel queues datagrams, so that each call returns many datagrams and whole
+//! super-packets (GRO). With small socket buffers it sleeps only until they could fill
+//! ([`ReceivePath::pause_max`]). Arrival times are the kernel's, if the path reports them. Errors
+//! of a path (such as a removed interface) are counted, logged at most once a minute, and retried.
+//! Ports on a removed interface are bound again when the interface returns.
 //!
 //! Sources: `paths::ReceivePath`.
-//! Does not look into datagrams ([`crate::recorded_stream`] does), or write.
+//! Does not parse datagrams ([`crate::recorded_stream`] does), or write files.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -26,18 +26,18 @@ use crate::frame_input::FrameInput;
 use crate::recorded_stream::RecordedStream;
 use crate::relay::RelaySocket;
 
-/// Streams by key. Each is locked for a burst by its receiving thread, and now and then by the
-/// tasks that report and show.
+/// Streams by key. The receiving thread locks a stream for each burst; the tasks that send reports
+/// and display figures lock it occasionally.
 pub(crate) type Streams = Arc<[Mutex<RecordedStream>]>;
 
-/// The figures that a panicking thread left are as good as any.
+/// Locks a mutex, even if a thread panicked while holding it: its figures remain usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Command to the thread.
 pub(crate) enum PortCommand {
-    /// Receive for this port; its address is returned.
+    /// Bind this port and receive from it; `done` returns its address.
     Add {
         key: u32,
         port: Port,
@@ -48,7 +48,7 @@ pub(crate) enum PortCommand {
         key: u32,
         frames: FrameQueue,
     },
-    /// Receive for this port, or from this connection, no longer.
+    /// Stop receiving from this port or connection.
     Remove {
         key: u32,
     },
@@ -58,13 +58,13 @@ pub(crate) enum PortCommand {
 /// Statistics of a thread's path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReceiverStats {
-    pub(crate) taken: ReceiveStats,
-    /// Refusals of the path, and the last of them.
+    pub(crate) received: ReceiveStats,
+    /// Number of errors of the path, and the last of them.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<String>,
-    /// Drops of the kernel, by key.
+    /// Datagrams dropped by the kernel, by key.
     pub(crate) dropped: Vec<u64>,
-    /// Datagrams that a relay's targets did not take, by key.
+    /// Datagrams that could not be sent to a relay's targets, by key.
     pub(crate) unsent: Vec<u64>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct ReceivingThread {
     pub(crate) streams: Streams,
     pub(crate) ports: Vec<BoundPort>,
     pub(crate) frames: FrameInput,
-    /// Sockets that send the streams on, by key.
+    /// Sockets that relay the streams, by key.
     pub(crate) copiers: HashMap<u32, RelaySocket>,
     pub(crate) inbox: Receiver<PortCommand>,
     pub(crate) stats: Arc<Mutex<ReceiverStats>>,
@@ -104,10 +104,10 @@ pub(crate) struct ReceivingThread {
 pub(crate) struct BoundPort {
     pub(crate) key: u32,
     pub(crate) port: Port,
-    /// The kernel's number of its interface; none while the interface is gone.
+    /// Kernel index of its interface; `None` while the interface is absent.
     interface: Option<u32>,
     is_in: bool,
-    /// Drops before the port was bound again.
+    /// Datagrams dropped before the port was bound again.
     dropped_before: u64,
 }
 
@@ -118,8 +118,8 @@ impl BoundPort {
     }
 }
 
-/// Ports whose drops are counted. A path by device counts for all ports of a device together: the
-/// first of each reports for all.
+/// Returns the ports whose drops are counted. A device path counts the drops of all ports of a
+/// device together: only the first port of each device is returned.
 fn counting(ports: &[BoundPort], via: Via) -> impl Iterator<Item = &BoundPort> {
     ports.iter().enumerate().filter_map(move |(index, bound)| {
         let device = &bound.port.interface;
@@ -129,7 +129,8 @@ fn counting(ports: &[BoundPort], via: Via) -> impl Iterator<Item = &BoundPort> {
 }
 
 impl ReceivingThread {
-    /// Receives until it is stopped, takes what is still in the sockets, and ends the streams.
+    /// Receives until it is stopped, reads the remaining datagrams of the sockets, and ends the
+    /// streams.
     pub(crate) fn run(mut self) {
         raise_priority();
         let mut pace = Pacing::new();
@@ -152,13 +153,13 @@ impl ReceivingThread {
         for (key, address) in self.inputs() {
             let stream = &self.streams[key as usize];
             lock(stream).end();
-            // Packets on probation are counted now.
+            // The tick counts packets that are still on probation.
             tick(stream, address, self.clock.now());
         }
         self.check_ports();
     }
 
-    /// Handles the commands; returns false for the one to stop.
+    /// Handles pending commands; returns false if the thread must stop.
     fn handle_commands(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
@@ -170,12 +171,12 @@ impl ReceivingThread {
                         self.ports.retain(|bound| bound.key != key);
                         self.ports.push(BoundPort { dropped_before, ..BoundPort::new(key, port) });
                     }
-                    // The session that asked may have been stopped meanwhile.
+                    // The requesting session may have been stopped meanwhile.
                     let _ = done.send(address);
                 }
                 Ok(PortCommand::AddFrames { key, frames }) => self.frames.add(key, frames),
                 Ok(PortCommand::Remove { key }) => {
-                    // All that the queue holds, and not for ever where a server goes on.
+                    // Empties the queue; the limit ends the loop if the server keeps sending.
                     for _ in 0..LAST_TURNS_MAX {
                         if !self.receive_frames() {
                             break;
@@ -183,7 +184,7 @@ impl ReceivingThread {
                     }
                     self.frames.remove(key);
                     self.receive_what_waits();
-                    // The stream stays: its session may begin again.
+                    // The stream is kept: another session may continue it.
                     self.unbind(key);
                 }
                 Err(TryRecvError::Empty) => return true,
@@ -192,8 +193,8 @@ impl ReceivingThread {
         }
     }
 
-    /// Receives what has arrived at the sockets, before one of them is closed; not for ever where a
-    /// sender goes on.
+    /// Receives the datagrams queued at the sockets, before one of them is closed. The number of
+    /// calls is limited, in case a sender keeps sending.
     fn receive_what_waits(&mut self) {
         for _ in 0..LAST_CALLS_MAX {
             if !matches!(self.receive(Duration::ZERO), Ok(1..)) {
@@ -202,14 +203,14 @@ impl ReceivingThread {
         }
     }
 
-    /// Unbinds a port; returns the drops there so far.
+    /// Unbinds a port; returns the number of datagrams dropped there so far.
     fn unbind(&mut self, key: u32) -> u64 {
         let dropped = self.path.dropped(key);
         self.path.remove(key);
         let bound = self.ports.iter_mut().find(|bound| bound.key == key);
         bound.map_or(0, |bound| {
             bound.dropped_before += dropped;
-            // The port is not bound again by itself.
+            // Without an interface name, `check_ports` does not bind the port again.
             bound.port.interface = None;
             bound.dropped_before
         })
@@ -224,9 +225,9 @@ impl ReceivingThread {
                 let mut stream = lock(stream);
                 let mut copier = copiers.get_mut(&of_port[0].key);
                 for arrival in of_port {
-                    let came = ArrivalClock::arrival(arrival.time, now, wall, STAMP_AGE_MAX);
+                    let arrived_at = ArrivalClock::arrival(arrival.time, now, wall, STAMP_AGE_MAX);
                     for datagram in arrival.datagrams() {
-                        let is_sent_on = stream.take(datagram, arrival.source, came);
+                        let is_sent_on = stream.take(datagram, arrival.source, arrived_at);
                         if let Some(copier) = copier.as_mut().filter(|_| is_sent_on) {
                             copier.send(datagram);
                         }
@@ -267,7 +268,7 @@ impl ReceivingThread {
             }
         }
         let mut stats = lock(&self.stats);
-        stats.taken = self.frames.added_to(self.path.stats());
+        stats.received = self.frames.added_to(self.path.stats());
         for bound in counting(&self.ports, self.via) {
             let dropped = bound.dropped_before + self.path.dropped(bound.key);
             stats.set_dropped(bound.key, dropped);
@@ -290,12 +291,12 @@ pub(crate) fn tick(stream: &Mutex<RecordedStream>, address: SocketAddr, now: Dur
     }
 }
 
-/// Pacing of a receiving thread: sleeps after bursts, goes on at once under load, and logs errors
+/// Pacing of a receiving thread: sleeps after bursts, continues at once under load, and logs errors
 /// at most once a minute.
 pub(crate) struct Pacing {
     tick_at: Instant,
     logged_at: Option<Instant>,
-    /// Shorter than [`PACE`] for want of buffers, and logged.
+    /// True once a pause shorter than [`PACE`], caused by small buffers, was logged.
     is_short: bool,
 }
 
@@ -304,7 +305,7 @@ impl Pacing {
         Pacing { tick_at: Instant::now(), logged_at: None, is_short: false }
     }
 
-    /// Pauses after a call that has emptied every port, for `pause_max` at most.
+    /// Sleeps after a call that has emptied every port, for `pause_max` at most.
     pub(crate) fn after(
         &mut self,
         received: Result<usize, paths::Error>,
@@ -348,15 +349,15 @@ impl Pacing {
     }
 }
 
-/// The kernel's number of an interface, in the network namespace of this process.
+/// Returns the kernel's index of an interface, in the network namespace of this process.
 pub(crate) fn interface_number(name: &str) -> Option<u32> {
     use rustix::net::{AddressFamily, SocketType, netdevice, socket};
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
     netdevice::name_to_index(&any, name).ok()
 }
 
-/// Raises the priority of this thread, where the process may (root, CAP_SYS_NICE, RLIMIT_NICE): it
-/// sleeps between bursts, and a port fills while it waits for a core.
+/// Raises the priority of this thread, if the process may (root, CAP_SYS_NICE, RLIMIT_NICE): the
+/// thread sleeps between bursts, and a port's buffer fills while it waits for a core.
 pub(crate) fn raise_priority() {
     // setpriority(2): on Linux the value is the thread's own.
     let own = rustix::thread::gettid();
@@ -365,22 +366,23 @@ pub(crate) fn raise_priority() {
     }
 }
 
-/// The same as a pacer's of `serve`.
+/// The same value as for a pacer of `serve`.
 const RECEIVER_NICE: i32 = -15;
-/// Long enough for many packets of each stream, short against the buffers of sockets.
+/// Long enough to collect many packets of each stream, short compared with the time that socket
+/// buffers last.
 const PACE: Duration = Duration::from_millis(4);
 /// A shorter sleep costs more processor time than it saves.
 const PACE_MIN: Duration = Duration::from_micros(100);
-/// Commands are handled after so long at most when no datagram arrives.
+/// Longest wait for a datagram: the longest delay of a command when no datagram arrives.
 const WAIT: Duration = Duration::from_millis(20);
 const TICK_EVERY: Duration = Duration::from_millis(20);
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const LOG_EVERY: Duration = Duration::from_secs(60);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 const LAST_CALLS_MAX: u32 = 64;
-/// Twice the turns that a full queue of frames takes.
+/// Twice the number of calls that empty a full queue of frames.
 const LAST_TURNS_MAX: u32 = 8;
-/// An older stamp is of a clock that was set.
+/// An older timestamp means that the clock was set meanwhile.
 pub(crate) const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

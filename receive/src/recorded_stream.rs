@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One stream at its receiver: from a datagram to packets in order in the file.
+//! Processing of one received stream, from its datagrams to ordered packets in the file.
 //!
-//! A datagram passes the list of senders and the gate of a resumed session, then the one receiver
-//! of RTP ([`client::rtp_receiver`]), and its payload goes in order to the monitor
-//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]). In order, that is one
-//! copy a byte and no allocation. Refused datagrams are counted by kind and by sender
-//! ([`RefusedSenders`]); nothing that a sender does ends a stream.
+//! A datagram passes the list of allowed senders, the gate of a resumed session and the shared RTP
+//! receiver ([`client::rtp_receiver`]). Its payload is delivered in order to the monitor
+//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]). A packet that arrives
+//! in order costs one copy per byte and no allocation. Refused datagrams are counted by kind and by
+//! sender ([`RefusedSenders`]); no action of a sender ends a stream.
 //!
 //! Sources: RFC 2250 §2 (whole packets); RFC 3551 §6 (payload type 33).
 //! Does not repair losses (FEC), nor read bare streams in packets of 204 bytes.
@@ -29,13 +29,13 @@ use crate::write_queue::StreamOutput;
 /// A stream that is received.
 #[derive(Debug)]
 pub(crate) struct RecordedStream {
-    /// Allowed senders; anybody when empty.
+    /// Allowed senders; any sender if empty.
     senders: Vec<IpAddr>,
     receiver: RtpReceiver<SourceTable>,
     recorder: StreamRecorder,
-    /// Drops of an output that has ended.
+    /// Packets dropped by an output that has ended.
     dropped_packets: u64,
-    /// Losses of tracks that never became packets of the stream.
+    /// Counts of the multiplexed tracks; their losses never were packets of the stream.
     track_counts: TrackCounts,
     gate: PlayGate,
 }
@@ -58,11 +58,11 @@ struct StreamRecorder {
 pub(crate) struct StreamActivity {
     /// RTP timestamps of the first packet and of the last that was not late.
     pub(crate) timestamps: Option<(u32, u32)>,
-    /// The longest step from one of them to the next, in units of the RTP clock.
+    /// The longest step between two successive timestamps, in units of the RTP clock.
     pub(crate) longest_step: u32,
     /// Time of the last packet.
     pub(crate) at: Option<Duration>,
-    /// Length of all silences of [`OUTAGE_AFTER`] and more.
+    /// Total length of silences of at least [`OUTAGE_AFTER`].
     pub(crate) silent: Duration,
 }
 
@@ -73,22 +73,23 @@ pub(crate) struct DatagramCounts {
     pub(crate) packets: u64,
     /// Payload bytes that went into the file.
     pub(crate) payload_bytes: u64,
-    /// Other senders, sources or payload types.
+    /// Datagrams of other senders, sources or payload types.
     pub(crate) unexpected_source: u64,
-    /// Among those, RTP of another payload type, and the last of these.
+    /// Among those, RTP of another payload type, and the last such type.
     pub(crate) unexpected_payload_type: u64,
     pub(crate) unexpected_payload_type_last: Option<u8>,
-    /// Among those, another source of the followed sender.
+    /// Among those, another SSRC of the followed sender.
     pub(crate) unexpected_ssrc: u64,
-    /// Datagrams that did not fit while the answer to PLAY was waited for.
+    /// Datagrams that did not fit the gate before the answer to PLAY arrived.
     pub(crate) too_early: u64,
     /// Neither RTP nor transport stream.
     pub(crate) malformed: u64,
     /// Among those, bare transport streams in packets of another size than 188 bytes.
     pub(crate) bad_bare_size: u64,
-    /// RTP without whole transport stream packets in it.
+    /// RTP packets whose payload is not a whole number of transport stream packets.
     pub(crate) bad_payload_size: u64,
-    /// Returns after [`OUTAGE_AFTER`] and more, and the length of the outages.
+    /// Resumptions after a silence of at least [`OUTAGE_AFTER`], and the total length of these
+    /// outages.
     pub(crate) outages: u64,
     pub(crate) outage: Duration,
 }
@@ -107,15 +108,15 @@ impl DatagramCounts {
     }
 }
 
-/// Announcements of a session about its stream.
+/// Parameters that a session has announced for its stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnnouncedSession {
     pub(crate) host: IpAddr,
-    /// The port there that RTP comes from, where the server has named it.
+    /// Source port of RTP at the host, if the server has named it.
     pub(crate) port: Option<u16>,
     pub(crate) payload_type: u8,
     pub(crate) ssrc: Option<u32>,
-    /// The session resumes a title: datagrams are held until it is known where it begins.
+    /// True if the session resumes a title: datagrams are held until its start is known.
     pub(crate) is_resumed: bool,
 }
 
@@ -145,7 +146,7 @@ impl RecordedStream {
         }
     }
 
-    /// A session with a server begins.
+    /// Begins a session with a server.
     pub(crate) fn announce(&mut self, announced: AnnouncedSession) {
         self.senders = vec![announced.host];
         self.recorder.since = StreamActivity::default();
@@ -155,20 +156,21 @@ impl RecordedStream {
         self.receiver.announce(payload_type, from, ssrc, &mut self.recorder);
     }
 
-    /// Names the first sequence number, which the server has announced. Losses before the first
-    /// packet count.
+    /// Sets the first sequence number, as announced by the server, so that losses before the first
+    /// packet are counted.
     pub(crate) fn begin_at(&mut self, sequence: u16) {
         self.receiver.expect_first(sequence);
     }
 
-    /// Takes the datagrams that have been held since the announcement, and all later ones.
+    /// Processes the datagrams held since the announcement, and admits all later ones.
     pub(crate) fn admit_held(&mut self) {
         for held in std::mem::take(&mut self.gate).into_held() {
-            self.take(&held.bytes, held.from, held.came);
+            self.take(&held.bytes, held.from, held.arrived_at);
         }
     }
 
-    /// Drops the held datagrams, and all before the next announcement: they belong elsewhere.
+    /// Drops the held datagrams and all others until the next announcement: they belong to another
+    /// position of the title. Has no effect if the gate is open.
     pub(crate) fn shut(&mut self) {
         if !matches!(self.gate, PlayGate::Open) {
             self.gate = PlayGate::Shut;
@@ -180,8 +182,9 @@ impl RecordedStream {
         self.gate.since()
     }
 
-    /// Takes a datagram that arrived from `from` at `now` on the recording's clock. Returns true
-    /// for one that a relay sends on: of the followed sender, or while no sender is followed.
+    /// Processes a datagram that arrived from `from` at `now` on the recording's clock. Returns
+    /// true if a relay forwards it: for a datagram of the followed sender, or while no sender is
+    /// followed.
     pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         if !self.is_named(from) {
             self.recorder.refuse(from, 1, RefusalReason::NotNamed);
@@ -191,7 +194,7 @@ impl RecordedStream {
             GateDecision::Open => {}
             GateDecision::Held => return true,
             GateDecision::Full => {
-                // This host causes it, not the sender.
+                // The cause is this host, not the sender.
                 self.recorder.counts.too_early += 1;
                 self.recorder.refused.note(from, 1, RefusalReason::TooEarly);
                 return false;
@@ -202,8 +205,8 @@ impl RecordedStream {
         receiver.receive_any(datagram, from, now, recorder)
     }
 
-    /// Counts neighbouring datagrams, `packets` of `bytes` in all, of which only the beginning of
-    /// the first is seen. Nothing is delivered. Returns true for datagrams that are sent on, as
+    /// Counts `packets` consecutive datagrams of `bytes` in total, of which only the beginning of
+    /// the first is available. Delivers nothing. Returns true if a relay forwards them, as
     /// [`RecordedStream::take`] does.
     pub(crate) fn observe_headers(
         &mut self,
@@ -228,7 +231,8 @@ impl RecordedStream {
         }
     }
 
-    /// Does what is due without a packet: gives up holes, hands over blocks, notices outages.
+    /// Performs work that is due without a packet: gives up missing packets, hands over blocks,
+    /// detects outages.
     pub(crate) fn tick(&mut self, now: Duration) {
         let RecordedStream { receiver, recorder, .. } = self;
         receiver.expire(now, recorder);
@@ -241,7 +245,7 @@ impl RecordedStream {
         recorder.is_out |= is_silent;
     }
 
-    /// Writes what is held: the stream has ended.
+    /// Ends the stream: writes the packets that are still held.
     pub(crate) fn end(&mut self) {
         self.receiver.finish(&mut self.recorder);
         if let Some(mut output) = self.recorder.output.take() {
@@ -250,7 +254,7 @@ impl RecordedStream {
         }
     }
 
-    /// Packets that the disk was too slow for.
+    /// Packets dropped because the disk was too slow.
     pub(crate) fn dropped_packets(&self) -> u64 {
         self.recorder.output.as_ref().map_or(self.dropped_packets, StreamOutput::dropped_packets)
     }
@@ -275,17 +279,17 @@ impl RecordedStream {
         self.receiver.late()
     }
 
-    /// Holes that were given up: packets that the file lacks.
+    /// Packets that were given up as lost and are not in the file.
     pub(crate) fn missing(&self) -> u64 {
         self.receiver.missing()
     }
 
-    /// The sources heard, with the followed one.
+    /// Table of the sources received, including the followed one.
     pub(crate) fn sources(&self) -> &SourceTable {
         &self.receiver.sources
     }
 
-    /// The same, for reports and BYE.
+    /// Mutable table of the sources, for reports and BYE.
     pub(crate) fn sources_mut(&mut self) -> &mut SourceTable {
         &mut self.receiver.sources
     }
@@ -363,13 +367,14 @@ impl PacketConsumer for StreamRecorder {
         }
     }
 
-    fn deliver(&mut self, payload: &[u8], came: Duration, now: Duration) {
+    fn deliver(&mut self, payload: &[u8], arrived_at: Duration, now: Duration) {
         if !payload.len().is_multiple_of(TS_PACKET_BYTES) {
-            // Not written: the packets of a file lie 188 bytes apart from its start to its end.
+            // Not written, so that the packets of a file lie 188 bytes apart from its start to its
+            // end.
             self.counts.bad_payload_size += 1;
             return;
         }
-        self.monitor.feed(payload, came);
+        self.monitor.feed(payload, arrived_at);
         self.counts.payload_bytes += payload.len() as u64;
         if let Some(output) = &mut self.output {
             output.push(payload, now);
@@ -388,7 +393,7 @@ impl PacketConsumer for StreamRecorder {
             RtpRefusal::NoStream => self.refuse(from, datagrams, RefusalReason::NoStream),
             RtpRefusal::Collision => self.refuse(from, datagrams, RefusalReason::Collision),
             RtpRefusal::NotFollowed => self.refuse(from, datagrams, RefusalReason::NotFollowed),
-            // It is the followed sender, and not listed among the refused.
+            // The followed sender is not listed among the refused ones.
             RtpRefusal::OtherSsrc => {
                 self.counts.unexpected_source += datagrams;
                 self.counts.unexpected_ssrc += datagrams;
@@ -420,5 +425,5 @@ impl PacketConsumer for StreamRecorder {
 
 /// RFC 3551 §6: MP2T.
 const PAYLOAD_TYPE: u8 = 33;
-/// A stream that is silent for so long is interrupted.
+/// Silence after which a stream counts as interrupted.
 pub(crate) const OUTAGE_AFTER: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recording: its threads, started and stopped in order.
+//! Starts and stops the threads of a recording in order.
 //!
-//! There are receiving threads (one path each, any number of streams), one that writes, one that
-//! waits for disks, and one for control (RTSP and RTCP, on a small executor of its own). They share
-//! queues and a short lock a stream.
+//! There are receiving threads (one path each, any number of streams), one writer, one closer that
+//! waits for disks, and one thread for control (RTSP and RTCP, on its own small executor). They
+//! share queues and one briefly held lock per stream.
 //!
-//! Does not show anything: the owner of a [`Recording`] asks for its [`Summary`].
+//! Does not display anything: the owner of a [`Recording`] requests its [`Summary`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,31 +48,31 @@ pub struct RecordOptions {
     /// URLs: see [`StreamSource::parse`].
     pub urls: Vec<String>,
     /// Pattern of the files' names, with the placeholders `{stream}`, `{index}`, `{number}` and
-    /// `{time}`. Without, no file is written.
+    /// `{time}`. If `None`, no file is written.
     pub output: Option<String>,
     /// Limits at which a file is ended and another begun.
     pub rotation: Rotation,
     /// Times at which files are synced.
     pub sync: SyncPolicy,
-    /// Folder of the plans for the server; its own default when none is given.
+    /// Folder of the plans for the server; the server's default if `None`.
     pub cache: Option<PathBuf>,
-    /// Memory for bytes that the disk has not taken yet.
+    /// Memory in bytes for data that is not yet written to the disk.
     pub queue_bytes: usize,
-    /// Time that a missing packet is waited for.
+    /// Time to wait for a missing packet.
     pub reorder_wait: Duration,
     /// Receive paths in order of preference, or `auto`.
     pub path: String,
-    /// Costs of receive paths on this machine; without, `auto` has an order of its own.
+    /// Costs of receive paths on this machine; if empty, `auto` uses its default order.
     pub costs: Vec<ReceiveCost>,
     /// Target of each stream, `ADDRESS:PORT[?interface=NAME&hops=N]`; none when empty.
     pub relay: Vec<String>,
     /// Number of receiving threads.
     pub threads: usize,
-    /// Receiver reports are sent.
+    /// True if receiver reports are sent.
     pub reports: bool,
-    /// Way in which RTSP servers are asked to send.
+    /// Transport requested from RTSP servers.
     pub transport: TransportChoice,
-    /// Servers are asked again after an announced end, and when a source is absent.
+    /// True if servers are asked again after an announced end, and when a source is absent.
     pub live: bool,
 }
 
@@ -98,8 +98,8 @@ impl RecordOptions {
     }
 }
 
-/// A running recording. Dropping it without [`stop`](Recording::stop) tells its threads to end and
-/// does not wait for them.
+/// A running recording. Dropping it without [`stop`](Recording::stop) signals its threads to end
+/// and does not wait for them.
 pub struct Recording {
     rows: Vec<RecordedInput>,
     shared: Arc<[StreamState]>,
@@ -111,7 +111,7 @@ pub struct Recording {
     syncs: Arc<SyncCounts>,
     receivers: Vec<(Sender<PortCommand>, JoinHandle<()>)>,
     control: Option<(watch::Sender<bool>, JoinHandle<()>)>,
-    /// The writing thread, and the one behind it.
+    /// The writing thread and the closer.
     disks: Vec<JoinHandle<()>>,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct StreamState {
 }
 
 impl Recording {
-    /// Begins to receive.
+    /// Starts receiving.
     ///
     /// # Errors
     /// Caller: a wrong setting. Host: ports, memory or threads that are refused.
@@ -188,13 +188,13 @@ impl Recording {
         let (mut dropped, mut unsent) = (vec![0; self.rows.len()], vec![0; self.rows.len()]);
         for stats in &self.stats {
             let stats = lock(stats);
-            summary.packets += stats.taken.packets;
-            summary.bytes += stats.taken.bytes;
-            summary.calls += stats.taken.calls;
-            summary.waits += stats.taken.waits;
-            summary.copied_bytes += stats.taken.copied_bytes;
-            summary.truncated += stats.taken.truncated;
-            summary.malformed_frames += stats.taken.malformed;
+            summary.packets += stats.received.packets;
+            summary.bytes += stats.received.bytes;
+            summary.calls += stats.received.calls;
+            summary.waits += stats.received.waits;
+            summary.copied_bytes += stats.received.copied_bytes;
+            summary.truncated += stats.received.truncated;
+            summary.malformed_frames += stats.received.malformed;
             summary.path_errors += stats.errors;
             summary.last_path_error = stats.last_error.clone().or(summary.last_path_error.take());
             dropped.iter_mut().zip(&stats.dropped).for_each(|(sum, found)| *sum += found);
@@ -221,11 +221,11 @@ impl Recording {
         })
     }
 
-    /// Takes what is still in the sockets, closes the files, and returns the figures. Waits for the
-    /// disk.
+    /// Receives the remaining datagrams of the sockets, closes the files, and returns the figures.
+    /// Waits for the disk.
     pub fn stop(mut self) -> Summary {
         if let Some((stop, thread)) = self.control.take() {
-            // It says goodbye to servers and senders while their last packets are still received.
+            // The control thread sends TEARDOWN and BYE while the last packets are still received.
             let _ = stop.send(true);
             let _ = thread.join();
         }
@@ -250,7 +250,7 @@ impl Recording {
         pool: Arc<BlockPool>,
         inbox: std::sync::mpsc::Receiver<WriteCommand>,
     ) -> Result<(), Error> {
-        // All streams may end a file at once.
+        // The capacity suffices if all streams end a file at once.
         let (closer, closes) = sync_channel(CLOSES_MAX + 2 * self.rows.len());
         let lane = |(index, row): (usize, &RecordedInput)| {
             let pattern = options.output.as_deref()?;
@@ -361,13 +361,14 @@ impl Recording {
                 tasks.into_iter().map(|task| local.spawn_local(task.run())).collect();
             runtime.block_on(local.run_until(async {
                 for handle in handles {
-                    // A panicked task has printed its message; the others go on.
+                    // A panicked task has printed its message; the others continue.
                     let _ = handle.await;
                 }
             }));
         })?;
         self.control = Some((stop, thread));
-        // Who is told that this records may send at once.
+        // Waits until the ports of all descriptions are bound: a sender may start once this
+        // returns.
         let _ = listening.recv();
         Ok(())
     }
@@ -386,7 +387,7 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
         return Err(wrong(format!("{} of them", rows.len()), "write 1 to 4096"));
     }
     for (index, row) in rows.iter().enumerate() {
-        // An RTSP server may be asked twice for the same.
+        // Only ports must be distinct: an RTSP source may be recorded twice.
         let is_same = |other: &RecordedInput| {
             matches!(row.source, StreamSource::Udp(_)) && other.source == row.source
         };
@@ -397,7 +398,7 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
     Ok(rows)
 }
 
-/// Refuses a transport that is no recorder's.
+/// Refuses a transport that a recorder does not support.
 fn check(transport: TransportChoice) -> Result<(), Error> {
     match transport {
         TransportChoice::Only(StreamTransport::Multicast) => Err(Error::Setting {
@@ -435,7 +436,7 @@ fn spawn(
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed)
 }
 
-/// The host grants descriptors and memory for sockets; this bounds the request.
+/// Bounds the descriptors and the socket memory that are requested from the host.
 const STREAMS_MAX: usize = 4096;
-/// Complete files that wait for their sync and their plan, beside two of each stream.
+/// Complete files that may wait for their sync and their plan, besides two per stream.
 const CLOSES_MAX: usize = 64;

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recording from an RTSP server: one session after the other until the source has ended.
+//! Recording from an RTSP server, one session after another until the source has ended.
 //!
-//! A source with an announced end (`a=range` of the description, or Range of PLAY) is a title. It
-//! is complete, and not asked for again, in three cases: its range has arrived (the last RTP
-//! timestamp is within a second of the end, [`crate::title`]); the server says BYE after packets
-//! have arrived for as long as the range is; or it breaks off twice at the same position, with BYE,
-//! and little is missing: at most three seconds and a twentieth of the range, by which announced
-//! lengths are wrong. Two BYE at the same position with more missing end it as failed.
+//! A source with an announced end (`a=range` of the description, or Range of PLAY) is a title. A
+//! title is complete, and not requested again, in three cases: its range has arrived (the last RTP
+//! timestamp is within a second of the end, [`crate::title`]); the server sends BYE after packets
+//! have arrived for the length of the range; or the server ends it twice at the same position, with
+//! BYE, and little is missing: at most three seconds and at most a twentieth of the range, the
+//! usual error of announced lengths. Two BYE packets at the same position with more missing end the
+//! title as failed.
 //!
-//! A session that breaks off earlier (BYE, the server stops, the connection breaks, the stream
-//! falls silent) is begun again, after a second at first and half a minute at last, where it was
-//! broken off, at the random access point that the server starts from. Datagrams are held until the
-//! server has announced where that is. A start that would repeat recorded media ends the title as
-//! failed, and nothing of it is recorded. Three sessions in a row without progress, or with less
-//! than they repeat, fail the title too, and so do parts that the server leaves out, of more than a
-//! second over all sessions.
+//! A session that ends earlier (BYE, server shutdown, broken connection, silent stream) is followed
+//! by another one, after one second at first and half a minute at most. The new session resumes at
+//! the position reached, or at the random access point that the server selects before it. Datagrams
+//! are held until the server has announced its start. A start that would repeat more recorded media
+//! ends the title as failed, and nothing of that session is recorded. Three successive sessions
+//! without progress, or with less progress than they repeat, also fail the title, and so do parts
+//! that the server leaves out, of more than a second over all sessions.
 //!
-//! A live source, by the setting or for want of an announced end, goes on wherever it is. Where its
-//! server has announced a start, it is asked to go on from the reached position: a recording that
-//! another server still writes is not played from its start again, and is complete once it has an
-//! end and that has arrived. [`crate::retry`] lists the refusals that end a source.
+//! A source is live by the setting, or if it has no announced end. Its next session starts at its
+//! current position. If its server has announced a start, the next session requests the position
+//! reached: a file that another recorder still writes is not played from its start again, and is
+//! complete once it has an end and has arrived up to it. [`crate::retry`] lists the refusals that
+//! end a source.
 //!
-//! RTP arrives over UDP or on the RTSP connection, also through a tunnel of HTTP. By default a
-//! source is asked for UDP, and for the rest of the recording for TCP once its server has refused
-//! UDP (461) or a session by UDP has brought no packet in ten seconds. The tracks of a camera come
-//! in as the packets of a transport stream that is made of them (`client::ClientSession`).
+//! RTP arrives over UDP or on the RTSP connection, also through an HTTP tunnel. By default a source
+//! is requested over UDP; once its server has refused UDP (461) or a UDP session has delivered no
+//! packet in ten seconds, it is requested over TCP for the rest of the recording. The tracks of a
+//! camera arrive as the packets of a transport stream into which they are multiplexed
+//! (`client::ClientSession`).
 //!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
 //! Does not pause.
@@ -61,32 +64,32 @@ pub(crate) struct RecordingSession<'a> {
     pub(crate) clock: ArrivalClock,
     /// Number of sessions that have played.
     pub(crate) sessions: &'a AtomicU64,
-    /// The source has ended.
+    /// True once the source has ended.
     pub(crate) is_over: &'a AtomicBool,
     pub(crate) progress: &'a Mutex<TitleProgress>,
-    /// Reason why the last session did not go on.
+    /// Reason why the last session ended.
     pub(crate) trouble: &'a Mutex<Option<String>>,
     /// Reason why the server is not asked again.
     pub(crate) refusal: &'a Mutex<Option<String>>,
-    /// The server is asked again whatever it announces.
+    /// True if the server is asked again regardless of an announced end.
     pub(crate) is_live: bool,
-    /// Receiver reports are sent for tracks, too.
+    /// True if receiver reports are sent for tracks, too.
     pub(crate) reports: bool,
     pub(crate) transport: TransportChoice,
 }
 
-/// Progress of a title, by its ended sessions.
+/// Progress of a title over its ended sessions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TitleProgress {
-    /// None of a live source.
+    /// `None` for a live source.
     pub(crate) end: Option<Duration>,
     /// Position in normal play time.
     pub(crate) reached: Option<Duration>,
-    /// Media that is in the file twice.
+    /// Length of media that is in the file twice.
     pub(crate) repeated: Duration,
 }
 
-/// Answer to SETUP, the queue of frames unless ports are used, and the way of reports.
+/// Answer to SETUP, the queue of frames unless ports are used, and the transport of reports.
 type SetUpStream = (GrantedSetup, Option<FrameQueue>, ReportLink);
 
 /// Reason why a session ended.
@@ -95,17 +98,17 @@ enum SessionEnd {
     Stopped,
     /// All of the title has arrived.
     Complete,
-    /// It may go on at this position, in normal play time; no packet has arrived where there is
-    /// none.
+    /// The session broke off at position `at` in normal play time, where another one may continue.
+    /// `None` if the position is unknown, such as before the first packet.
     Broken { why: String, at: Option<Duration>, is_bye: bool },
-    /// The server refused it.
+    /// The server refused the session.
     Refused { why: String, kind: RefusalKind },
-    /// Another session would bring no more, or repeat recorded media.
+    /// Another session would deliver nothing more, or repeat recorded media.
     Failed { why: String },
 }
 
 impl RecordingSession<'_> {
-    /// Begins sessions until the title is complete, the source is refused for good, or the
+    /// Runs sessions until the title is complete, the source is permanently refused, or the
     /// recording is stopped.
     pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
         let mut history = SessionHistory::default();
@@ -113,7 +116,7 @@ impl RecordingSession<'_> {
         loop {
             let before = self.sessions.load(Ordering::Relaxed);
             let ended = self.session(&mut history, &mut stopped).await;
-            // The path binds a port for the next session, if there is one.
+            // The path binds another port for the next session, if there is one.
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
             let why = match self.next(&mut history, ended) {
                 Ok(why) => why,
@@ -132,8 +135,8 @@ impl RecordingSession<'_> {
         }
     }
 
-    /// Returns the reason for another session; or, where there is none, true if the source has
-    /// ended.
+    /// Returns the reason for another session. `Err` means that there is none: true if the source
+    /// has ended.
     fn next(&self, history: &mut SessionHistory, ended: SessionEnd) -> Result<String, bool> {
         let is_live = self.is_live || history.is_title == Some(false);
         match ended {
@@ -220,7 +223,7 @@ impl RecordingSession<'_> {
         if session.has_tracks() {
             let counts = session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
             lock(self.stream).add_track_counts(counts);
-            // Its last packets lie in a queue that the receiving thread empties.
+            // The receiving thread needs time to empty the queue of the last packets.
             sleep(SETTLE).await;
         }
         self.add_to_totals(history);
@@ -229,8 +232,8 @@ impl RecordingSession<'_> {
         played
     }
 
-    /// Prepares a session, up to SETUP; a second one by TCP where the first one shows that UDP is
-    /// of no use.
+    /// Prepares a session, up to SETUP; a second one over TCP if the first one shows that UDP is
+    /// unusable.
     async fn prepare(
         &self,
         history: &mut SessionHistory,
@@ -308,7 +311,7 @@ impl RecordingSession<'_> {
         Ok((granted, Some(frames), link))
     }
 
-    /// Has the path bind ports, and sends SETUP with them.
+    /// Binds ports at the receive path, and sends SETUP with them.
     async fn set_up_ports(
         &self,
         session: &mut ClientSession,
@@ -320,7 +323,7 @@ impl RecordingSession<'_> {
         Ok(session.set_up(ports).await.map(|granted| (granted, None, link)))
     }
 
-    /// Has the path bind a pair of ports.
+    /// Binds a pair of ports: RTP at the receive path, RTCP here.
     fn take_in(&self, session: &ClientSession) -> Result<(PortPair, std::net::UdpSocket), String> {
         let mut refusal = String::new();
         for _ in 0..PAIRS_TRIED_MAX {
@@ -329,7 +332,7 @@ impl RecordingSession<'_> {
             address.set_port(ports.rtp);
             match self.add(address) {
                 Ok(()) => return Ok((ports, rtcp)),
-                // Another program was faster.
+                // Another program has bound the port meanwhile.
                 Err(found) => refusal = found,
             }
         }
@@ -352,7 +355,8 @@ impl RecordingSession<'_> {
         history: &mut SessionHistory,
         byes: u64,
     ) -> SessionEnd {
-        // A live source's clock goes on with the recording's, over all sessions.
+        // The clock of a live source counts from its first session and continues across all
+        // sessions.
         let now = self.clock.now();
         let at = now.saturating_sub(*history.begun.get_or_insert(now));
         let at = Some(at).filter(|_| !history.is_resumed());
@@ -361,7 +365,7 @@ impl RecordingSession<'_> {
             Err(error) => {
                 if history.is_title == Some(false) && matches!(error, client::Error::Refused { .. })
                 {
-                    // A live source that has no position to go on from.
+                    // The live source cannot be played from a position; the next request has none.
                     history.start = None;
                 }
                 return self.refused(error);
@@ -370,7 +374,7 @@ impl RecordingSession<'_> {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         if let Some(asked) = history.start.filter(|_| history.is_resumed()) {
             match check_start(asked, started.range) {
-                Ok(from) => history.go_on(self.url, asked, from),
+                Ok(from) => history.resume(self.url, asked, from),
                 Err(why) => return SessionEnd::Failed { why },
             }
         }
@@ -387,13 +391,13 @@ impl RecordingSession<'_> {
         self.end(&span, history, (is_bye, session.longest_step()), why)
     }
 
-    /// Adds an ended session to the sums of the title.
+    /// Adds an ended session to the totals of the title.
     fn add_to_totals(&self, history: &mut SessionHistory) {
         let Some(span) = history.span.take() else { return };
         let (heard, now) = (self.activity(), self.clock.now());
         history.earlier = span.sums(&heard, now);
         let mut progress = lock(self.progress);
-        // The last packet's own time is not in what was played.
+        // The duration of the last packet is not included in the time played.
         let played =
             span.played(&heard, now).map_or(Duration::ZERO, |played| played + PROGRESS_MIN);
         progress.repeated += history.repeats.min(played);
@@ -401,19 +405,20 @@ impl RecordingSession<'_> {
         progress.reached = span.reached(&heard, now).or(progress.reached);
     }
 
-    /// Admits the datagrams held since the answer to PLAY; returns the time that PLAY was granted.
+    /// Admits the datagrams held until the answer to PLAY; returns the time at which PLAY was
+    /// granted.
     fn begin(&self, started: &PlayReply) -> Duration {
         let mut stream = lock(self.stream);
         if let Some(sequence) = started.sequence {
             stream.begin_at(sequence);
         }
-        // Not after the first held datagram.
+        // The session began no later than the first held datagram arrived.
         let began = stream.held_since().unwrap_or_else(|| self.clock.now());
         stream.admit_held();
         began
     }
 
-    /// Waits until a session ends; returns whether the server has said BYE, and the reason.
+    /// Waits until a session ends; returns true if the server has sent BYE, and the reason.
     async fn listen(
         &self,
         session: &mut ClientSession,
@@ -465,8 +470,8 @@ impl RecordingSession<'_> {
         }
     }
 
-    /// Returns true where the server has said BYE, and no packet followed beyond those under way. A
-    /// BYE after which the stream goes on is forged, and refused.
+    /// Returns true if the server has sent BYE and only packets in flight followed it. A BYE that
+    /// later packets follow is considered forged, and is refused.
     async fn has_left(&self, byes: &mut u64) -> bool {
         if lock(self.rtcp).byes <= *byes {
             return false;
@@ -485,7 +490,7 @@ impl RecordingSession<'_> {
         false
     }
 
-    /// Decides how the title goes on after a session.
+    /// Decides how to proceed after a session of a title.
     fn end(
         &self,
         span: &TitleRange,
@@ -536,21 +541,21 @@ impl SessionEnd {
 }
 
 const RECEIVER_GONE: &str = "the receiving thread has ended";
-/// RFC 2326 §11.3.8.
+/// RFC 2326 §11.3.12.
 const UNSUPPORTED_TRANSPORT: u16 = 461;
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Everything has arrived, and BYE is lost.
+/// Silence after which a session is complete if everything has arrived: its BYE may be lost.
 const QUIET: Duration = Duration::from_secs(2);
-/// A stream that is silent for so long has failed.
+/// Silence after which a stream counts as failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// A server that goes on for so long after the announced end is left.
+/// Time for which a server may send past the announced end before the session is closed.
 const PAST_END_MAX: Duration = Duration::from_secs(10);
-/// Packets under way when the server ends.
+/// Time to wait for packets in flight when the server ends a session.
 const SETTLE: Duration = Duration::from_millis(200);
 const ADD_WAIT: Duration = Duration::from_secs(5);
 const PAIRS_TRIED_MAX: u32 = 8;
-/// Less than this is no progress of a title.
+/// Smallest advance that counts as progress of a title.
 const PROGRESS_MIN: Duration = Duration::from_secs(1);
 const STALLED_MAX: u32 = 3;

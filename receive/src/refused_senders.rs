@@ -2,8 +2,8 @@
 //! Refused senders by address: number of datagrams, and reason of the refusal.
 //!
 //! The list is bounded: [`SENDERS_MAX`] senders of a port are listed, and datagrams of others are
-//! counted together, so that forged addresses cost no memory. The log has at most one line a minute
-//! and port.
+//! counted together, so that forged addresses cost no memory. The log has at most one line per
+//! minute and port.
 //!
 //! Sources: RFC 3550 §8.2.
 //! Does not decide on refusals ([`wire::sources`] and [`crate::receiver_reports`] do).
@@ -18,11 +18,11 @@ use serde::Serialize;
 /// Reason why datagrams of a sender were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
-    /// The source names other senders.
+    /// The URL of the source names other senders.
     NotNamed,
     /// The stream comes from another address.
     NotFollowed,
-    /// No stream was followed, and this is none.
+    /// No stream was followed, and the sender's packets were too few to be a stream.
     NoStream,
     /// The stream comes from another address, and the sender uses its SSRC (RFC 3550 §8.2).
     Collision,
@@ -34,7 +34,7 @@ pub(crate) enum RefusalReason {
     Report,
     /// BYE of the stream's SSRC, from another address than the stream's.
     Bye,
-    /// More than fits while the answer to PLAY is waited for.
+    /// More datagrams arrived before the answer to PLAY than are held.
     TooEarly,
 }
 
@@ -91,7 +91,7 @@ pub struct RefusedSender {
 pub(crate) struct RefusedSenders {
     senders: Vec<RefusedSender>,
     others: u64,
-    /// Datagrams in all, those in the log, and the time of the last line.
+    /// All refused datagrams, those already logged, and the time of the last log line.
     all: u64,
     logged: u64,
     logged_at: Option<Duration>,
@@ -145,7 +145,7 @@ impl RefusedSenders {
     }
 }
 
-/// Listed senders: more than a network has by mistake.
+/// Listed senders: more than occur by misconfiguration.
 const SENDERS_MAX: usize = 16;
 const LOGGED_MAX: usize = 4;
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -177,10 +177,10 @@ mod tests {
         let mut refused = RefusedSenders::default();
         assert_eq!(refused.log_line(Duration::ZERO), None);
         refused.note(at(7), 5, RefusalReason::Collision);
-        let said = refused.log_line(Duration::from_secs(1)).unwrap();
+        let line = refused.log_line(Duration::from_secs(1)).unwrap();
         let expected = "5 datagrams refused; 10.0.0.9:7: 5 in all, the SSRC of the stream from \
                         another address (RFC 3550 §8.2)";
-        assert_eq!(said, expected);
+        assert_eq!(line, expected);
         refused.note(at(7), 1, RefusalReason::Collision);
         assert_eq!(refused.log_line(Duration::from_secs(60)), None);
         assert!(

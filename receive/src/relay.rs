@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Relays streams: the targets, and the thread that relays without recording.
+//! Relay targets, and the thread that relays streams without recording them.
 //!
-//! Without files only the heads of datagrams come to user memory: [`paths::Relay`] splices, and the
-//! figures are made of the heads. Of a run that the kernel has joined only the first head is seen;
-//! the others are assumed to follow it, and a loss within the run shows at the head of the next.
-//! Recorded datagrams are sent by a call each from where they lie ([`RelaySocket`]). Datagrams of
-//! other senders than the followed one are not sent on; the first of a new sender, before it is
-//! followed, are not held for that.
+//! Without files only the heads of datagrams are copied to user memory: [`paths::Relay`] splices
+//! the datagrams, and the figures are computed from the heads. Of a segment run that the kernel has
+//! coalesced only the first head is visible; the others are assumed to be consecutive, and a loss
+//! within the run appears at the head of the next. Recorded datagrams are sent with one call each
+//! from the receive buffer ([`RelaySocket`]). Datagrams of senders other than the followed one are
+//! not relayed; the first datagrams of a new sender, before it is followed, are not held for later.
 //!
 //! Sources: `paths::Relay`; RFC 3550 §5.1.
-//! Does not change headers, put in order, or pace.
+//! Does not change headers, reorder, or pace.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -24,7 +24,7 @@ use crate::receiving_thread::{
     Pacing, PortCommand, ReceiverStats, STAMP_AGE_MAX, Streams, lock, raise_priority, tick,
 };
 
-/// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
+/// Parses `ADDRESS:PORT[?interface=NAME&hops=N]`.
 fn target(text: &str) -> Result<RelayTarget, Error> {
     let wrong = |cure: &str| Error::Setting {
         setting: RecordSetting::Relay,
@@ -48,7 +48,7 @@ fn target(text: &str) -> Result<RelayTarget, Error> {
     Ok(target)
 }
 
-/// Reads one target for each stream, or none at all.
+/// Parses one target for each stream, or none at all.
 pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarget>, Error> {
     if !texts.is_empty() && texts.len() != streams {
         return Err(Error::Setting {
@@ -60,12 +60,12 @@ pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarge
     texts.iter().map(|text| target(text)).collect()
 }
 
-/// Sends recorded datagrams on.
+/// Relays recorded datagrams.
 #[derive(Debug)]
 pub(crate) struct RelaySocket {
     socket: UdpSocket,
     to: SocketAddr,
-    /// Datagrams that the socket did not take.
+    /// Datagrams that the socket refused.
     pub(crate) lost: u64,
     pub(crate) sent: u64,
 }
@@ -105,7 +105,7 @@ impl RelaySocket {
     }
 }
 
-/// The thread that only relays.
+/// The thread that relays without recording.
 pub(crate) struct RelayThread {
     pub(crate) relay: Box<Relay>,
     pub(crate) streams: Streams,
@@ -136,7 +136,7 @@ impl RelayThread {
                 self.tick();
             }
         }
-        // Datagrams in the sockets have arrived in time.
+        // Datagrams still in the sockets arrived before the stop; they are relayed too.
         let until = Instant::now() + LAST;
         while Instant::now() < until && matches!(self.forward(Duration::ZERO), Ok(1..)) {}
         self.tick();
@@ -147,8 +147,8 @@ impl RelayThread {
         let mut admit = |run: &RelayedRun<'_>| {
             let Some(stream) = streams.get(run.key as usize) else { return false };
             let now = clock.now();
-            let came = ArrivalClock::arrival(run.time, now, SystemTime::now(), STAMP_AGE_MAX);
-            lock(stream).observe_headers(run.head, (run.packets, run.bytes), run.source, came)
+            let arrived_at = ArrivalClock::arrival(run.time, now, SystemTime::now(), STAMP_AGE_MAX);
+            lock(stream).observe_headers(run.head, (run.packets, run.bytes), run.source, arrived_at)
         };
         self.relay.forward_if(wait, &mut admit, &mut |_| {})
     }
@@ -156,7 +156,7 @@ impl RelayThread {
     fn tick(&mut self) {
         let now = self.clock.now();
         let mut stats = lock(&self.stats);
-        stats.taken = self.relay.receive_stats();
+        stats.received = self.relay.receive_stats();
         for &(key, address) in &self.ports {
             tick(&self.streams[key as usize], address, now);
             stats.set_dropped(key, self.relay.dropped(key));

@@ -7,9 +7,8 @@
 //! | 404, 410, 454, 455, 457, 500, 502 and other 5xx | absent | live sources |
 //! | 3xx, other 4xx (401, 403, 461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
 //!
-//! A source is live by the setting of the recording, or where its description has no end of its
-//! range. A name that cannot be resolved is temporary, too: a recorder may start before its
-//! network.
+//! A source is live by the setting of the recording, or if its description announces no end of its
+//! range. An unresolvable host name is temporary, too: a recorder may start before its network.
 //!
 //! Sources: RFC 2326 §11.
 //! Does not wait ([`crate::recording_session`] does).
@@ -47,7 +46,7 @@ impl RefusalKind {
         }
     }
 
-    /// Returns true where the server is asked again.
+    /// True if the server is asked again.
     pub(crate) fn is_retried(self, is_live: bool, has_played: bool) -> bool {
         match self {
             RefusalKind::Temporary => true,

@@ -42,16 +42,16 @@ pub(crate) struct StreamControl {
 }
 
 impl StreamControl {
-    /// Runs until it is stopped, or the source has ended.
+    /// Runs until the task is stopped, or the source has ended.
     pub(crate) async fn run(mut self) {
         let (stream, shared) = (&self.streams[self.key], &self.shared[self.key]);
         match &self.source {
             StreamSource::Udp(port) if self.reports => {
                 let next = port.address.port().wrapping_add(1);
-                let is_free = self.ports.iter().all(|taken| taken.port() != next) && next != 0;
+                let is_free = self.ports.iter().all(|other| other.port() != next) && next != 0;
                 tokio::select! {
                     () = receiver_reports::of_port(port, is_free, stream, &shared.rtcp) => {}
-                    // An error means that the recording is gone.
+                    // An error means that the recording was dropped.
                     _ = self.stopped.changed() => {}
                 }
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Figures of a recording: a row for each stream, and the cost of the path.
 //!
-//! Does not compute rates: a caller that shows them takes two samples.
+//! Does not compute rates: a caller derives them from two samples.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ use crate::refused_senders::{RefusedCounts, RefusedSender};
 pub struct StreamFigures {
     /// URL of the source, as it was given.
     pub url: String,
-    /// `rtp`, `ts` (bare), or empty so far.
+    /// `rtp`, `ts` (bare), or empty before the form is known.
     pub form: &'static str,
     /// Address of the sender.
     pub sender: Option<String>,
@@ -45,7 +45,7 @@ pub struct StreamFigures {
     pub restarts: u64,
     /// Interarrival jitter (RFC 3550 A.8), in milliseconds.
     pub jitter_ms: f64,
-    /// RTP sources heard.
+    /// RTP sources received.
     pub sources: u64,
     /// Number of times that a source was chosen: 1 for a stream with one sender.
     pub sources_followed: u64,
@@ -59,11 +59,11 @@ pub struct StreamFigures {
     pub refused_senders: Vec<RefusedSender>,
     /// Datagrams of refused senders beyond those.
     pub refused_of_others: u64,
-    /// BYE for the stream from another address, or before the stream went on.
+    /// BYE packets for the stream from another address, or followed by more packets of the stream.
     pub byes_refused: u64,
     /// Datagrams that are neither RTP nor a transport stream.
     pub malformed: u64,
-    /// RTP packets without whole transport stream packets in them.
+    /// RTP packets whose payload is not a whole number of transport stream packets.
     pub bad_payload_size: u64,
     /// Transport stream packets.
     pub ts_packets: u64,
@@ -81,19 +81,19 @@ pub struct StreamFigures {
     pub clock_jitter_ms: f64,
     /// The largest distance from the mean.
     pub clock_jitter_ms_max: f64,
-    /// Returns of the stream after a second and more.
+    /// Resumptions of the stream after a silence of at least a second.
     pub outages: u64,
     /// Length of these outages in all, in seconds.
     pub outage_s: f64,
     /// Datagrams that the kernel dropped because a buffer was full.
     pub dropped_by_kernel: u64,
-    /// Transport stream packets that the disk was too slow for, or could not take.
+    /// Transport stream packets dropped because the disk was too slow, or refused them.
     pub dropped_by_disk: u64,
-    /// Access units of tracks that this host was too slow to put into the transport stream.
+    /// Access units of tracks that this host was too slow to multiplex.
     pub dropped_units: u64,
-    /// Datagrams to be relayed that a socket did not take.
+    /// Datagrams to be relayed that a socket refused.
     pub dropped_by_relay: u64,
-    /// Datagrams that did not fit while the answer to PLAY was waited for.
+    /// Datagrams that could not be held before the answer to PLAY arrived.
     pub dropped_too_early: u64,
     /// Bytes in the files.
     pub written_bytes: u64,
@@ -105,12 +105,12 @@ pub struct StreamFigures {
     pub sender_reports: u64,
     /// Receiver reports sent.
     pub reports_sent: u64,
-    /// The sender has said BYE.
+    /// True if the sender has sent BYE.
     pub has_sent_bye: bool,
     /// RTSP sessions begun with a server.
     pub sessions: u64,
-    /// Media of a title that is in the file twice, in seconds: its server went on at the random
-    /// access point before the position where it was broken off.
+    /// Media of a title that is in the file twice, in seconds: its server resumed at the random
+    /// access point before the position reached.
     pub repeated_s: f64,
     /// Announced end of a title, in seconds of normal play time.
     pub title_s: Option<f64>,
@@ -120,7 +120,7 @@ pub struct StreamFigures {
     pub trouble: Option<String>,
     /// Reason why the stream has ended.
     pub ended: Option<String>,
-    /// That reason is a fault.
+    /// True if that reason is a fault.
     pub has_failed: bool,
 }
 
@@ -144,13 +144,13 @@ pub struct Summary {
     pub waits: u64,
     /// Bytes copied between kernel and user memory.
     pub copied_bytes: u64,
-    /// Datagrams longer than the memory for them.
+    /// Datagrams longer than their receive buffer.
     pub truncated: u64,
-    /// Malformed frames, where the path sees frames.
+    /// Malformed frames, on a path that reads frames.
     pub malformed_frames: u64,
     /// Errors of the path.
     pub path_errors: u64,
-    /// The last of them.
+    /// The last error of the path.
     pub last_path_error: Option<String>,
     /// Successful calls of fdatasync(2).
     pub syncs: u64,
@@ -224,7 +224,7 @@ impl StreamFigures {
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
             dropped_units: tracks.dropped_units,
-            // The recording adds those of its own ports.
+            // The recording adds the drops at its own ports.
             dropped_by_kernel: tracks.dropped_by_kernel,
             dropped_too_early: counts.too_early,
             written_bytes: written.bytes.load(Ordering::Relaxed),
@@ -250,9 +250,8 @@ fn ticks_ms(ticks: u64) -> f64 {
 }
 
 impl Summary {
-    /// Returns true where this program did its part: every stream was heard, and none was ended by
-    /// a fault or lost anything between the kernel and the disk. Losses of the network are in the
-    /// figures and are not this program's.
+    /// True if every stream was received, none was ended by a fault, and none lost anything between
+    /// the kernel and the disk. Losses in the network are in the figures and do not count here.
     pub fn is_whole(&self) -> bool {
         self.syncs_failed == 0
             && self.streams.iter().all(|stream| {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorder without threads, sockets and files: datagrams and times in, the file's bytes out.
+//! Recorder without threads, sockets and files: converts datagrams with their arrival times to the
+//! bytes of the file.
 //!
-//! It serves callers that have datagrams from elsewhere, tests, and fuzzing. A datagram is treated
-//! as in a [`Recording`](crate::Recording).
+//! It serves callers with their own source of datagrams, tests, and fuzzing. A datagram is
+//! processed as in a [`Recording`](crate::Recording).
 //!
-//! Does not exchange RTCP, or drop anything for want of memory: all delivered bytes are kept.
+//! Does not exchange RTCP. Does not drop anything for lack of memory: all delivered bytes are kept.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,15 +37,15 @@ pub struct ReplayResult {
     pub unexpected_source: u64,
     /// Datagrams that are neither RTP nor a transport stream.
     pub malformed: u64,
-    /// RTP without whole transport stream packets in it.
+    /// RTP packets whose payload is not a whole number of transport stream packets.
     pub bad_payload_size: u64,
     /// Packets that arrived too late.
     pub late: u64,
     /// RTP packets that are not in the file.
     pub missing: u64,
-    /// Transport stream packets, as the monitor has seen them.
+    /// Transport stream packets counted by the monitor.
     pub ts_packets: u64,
-    /// As ETSI TR 101 290, 1.4.
+    /// Continuity count errors (ETSI TR 101 290, 1.4).
     pub continuity_errors: u64,
     /// RTP sources in the table.
     pub sources: usize,
@@ -53,7 +54,7 @@ pub struct ReplayResult {
 }
 
 impl StreamReplay {
-    /// A receiver that waits so long for a missing packet.
+    /// Creates a receiver that waits `reorder_wait` for a missing packet.
     pub fn new(reorder_wait: Duration) -> StreamReplay {
         let (orders, inbox) = channel();
         let pool = Arc::new(BlockPool::new(usize::MAX));
@@ -62,7 +63,7 @@ impl StreamReplay {
         StreamReplay { stream, orders: inbox, pool, written: Vec::new() }
     }
 
-    /// Takes a datagram that arrived from `from` at `now` on any steady clock.
+    /// Processes a datagram that arrived from `from` at `now` on any steady clock.
     pub fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
         self.stream.take(datagram, from, now);
     }
@@ -128,11 +129,12 @@ mod tests {
             self.0.take(datagram, from.parse().unwrap(), Duration::from_millis(ms));
         }
 
-        /// The second byte of each packet written, which `ts` has set.
+        /// Ends the stream; returns the second byte of each packet written, which `ts` has set, and
+        /// the result.
         fn end(self) -> (String, ReplayResult) {
-            let taken = self.0.finish();
-            let letters = taken.written.chunks(188).map(|packet| char::from(packet[1])).collect();
-            (letters, taken)
+            let result = self.0.finish();
+            let letters = result.written.chunks(188).map(|packet| char::from(packet[1])).collect();
+            (letters, result)
         }
     }
 
@@ -149,8 +151,8 @@ mod tests {
         trial.rtp(2, 50, &ts(b'x'), 0);
         trial.rtp(1, 7, &ts(b'a'), 1);
         trial.rtp(1, 9, &ts(b'c'), 2);
-        let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.packets, taken.unexpected_source), ("abc", 3, 1));
+        let (letters, result) = trial.end();
+        assert_eq!((letters.as_str(), result.packets, result.unexpected_source), ("abc", 3, 1));
     }
 
     #[test]
@@ -162,8 +164,8 @@ mod tests {
         for (number, letter) in (0..).zip(*b"mnopq") {
             trial.rtp(2, 900 + number, &ts(letter), 30 + 100 * u64::from(number));
         }
-        let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.unexpected_source), ("abcmnopq", 0));
+        let (letters, result) = trial.end();
+        assert_eq!((letters.as_str(), result.unexpected_source), ("abcmnopq", 0));
     }
 
     #[test]
@@ -174,8 +176,8 @@ mod tests {
             trial.rtp(2, number, &ts(b'x'), 10 * u64::from(number) + 5);
         }
         trial.rtp(1, 4, &ts(b'e'), 50);
-        let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.packets, taken.unexpected_source), ("abcde", 5, 4));
+        let (letters, result) = trial.end();
+        assert_eq!((letters.as_str(), result.packets, result.unexpected_source), ("abcde", 5, 4));
     }
 
     #[test]
@@ -187,8 +189,8 @@ mod tests {
         for (number, letter) in [(20_000, b'm'), (20_001, b'n'), (20_002, b'o')] {
             trial.rtp(1, number, &ts(letter), 1);
         }
-        let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.missing), ("abcmno", 0));
+        let (letters, result) = trial.end();
+        assert_eq!((letters.as_str(), result.missing), ("abcmno", 0));
     }
 
     #[test]
@@ -201,8 +203,8 @@ mod tests {
         trial.0.tick(Duration::from_millis(100));
         trial.rtp(1, 3, &ts(b'c'), 101);
         trial.rtp(1, 5, &ts(b'e'), 102);
-        let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.missing, taken.late), ("abde", 1, 1));
+        let (letters, result) = trial.end();
+        assert_eq!((letters.as_str(), result.missing, result.late), ("abde", 1, 1));
     }
 
     #[test]
@@ -214,7 +216,7 @@ mod tests {
         trial.send(A, &[ts(b'b'), ts(b'c')].concat(), 3);
         trial.send(A, &[0x47; 187], 4);
         trial.send(B, &ts(b'm'), 900);
-        let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.unexpected_source, taken.malformed), ("abcm", 2, 1));
+        let (letters, result) = trial.end();
+        assert_eq!((letters.as_str(), result.unexpected_source, result.malformed), ("abcm", 2, 1));
     }
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Source of a stream, as a URL.
 //!
-//! `udp://[SENDER@]ADDRESS:PORT[?interface=NAME&sender=ADDRESS,…&buffer=BYTES]`: a group's address
-//! is joined, any other is one of this host's own (`0.0.0.0` or `[::]`: all of them). With senders
-//! a group is joined for those alone (source-specific multicast, RFC 4607), and datagrams of others
-//! are not recorded. `rtp://` means the same: RTP and bare transport streams are told apart packet
-//! by packet. `rtsp://HOST[:PORT]/PATH` names a source at a server.
+//! `udp://[SENDER@]ADDRESS:PORT[?interface=NAME&sender=ADDRESS,…&buffer=BYTES]`: a multicast
+//! address is joined, any other is a local address of this host (`0.0.0.0` or `[::]`: all of them).
+//! With senders, a group is joined for these senders only (source-specific multicast, RFC 4607),
+//! and datagrams of others are not recorded. `rtp://` means the same: RTP and bare transport
+//! streams are distinguished packet by packet. `rtsp://HOST[:PORT]/PATH` names a source at a
+//! server.
 //!
 //! A user or a password in a URL is refused: this program cannot log in to a server. Messages do
-//! not repeat it.
+//! not repeat them.
 //!
 //! Sources: RFC 3986 §3, RFC 4607 §1.
 //! Does not resolve names in `udp://`: a stream is received at an address.
@@ -28,15 +29,15 @@ pub enum StreamSource {
     Udp(Port),
     /// An asset or a live stream of an RTSP server.
     Rtsp(String),
-    /// Tracks that a file with a session description tells of.
+    /// Tracks of a session description (SDP) file.
     Sdp(PathBuf),
 }
 
 impl StreamSource {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// Caller: the fault of the URL, and what to write.
+    /// Caller: the fault of the URL, and the form to write.
     pub fn parse(url: &str) -> Result<StreamSource, Error> {
         if let Some(path) = url.strip_prefix(SDP_SCHEME) {
             return Ok(StreamSource::Sdp(PathBuf::from(path)));
@@ -58,7 +59,7 @@ impl StreamSource {
         }
     }
 
-    /// Returns a name for it that can be part of a file's name.
+    /// Returns a label of the source that can be part of a file name.
     pub fn label(&self) -> String {
         let text = match self {
             StreamSource::Udp(port) => port.address.to_string(),
@@ -73,7 +74,7 @@ impl StreamSource {
         let path = path.strip_suffix(".ts").unwrap_or(path);
         let fit = |c: char| if c.is_alphanumeric() || ".-_".contains(c) { c } else { '-' };
         let label: String = path.chars().map(fit).take(LABEL_CHARS_MAX).collect();
-        // Not hidden, and not a name that means a folder.
+        // Dots at the ends would hide the file or name a folder.
         label.trim_matches(['-', '.']).to_owned()
     }
 }
@@ -118,19 +119,20 @@ fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Words for recording a source by ffmpeg, which wants a password.
+/// Returns advice to record a source that requires a password with ffmpeg.
 pub(crate) fn by_ffmpeg(url: &str) -> String {
     by_ffmpeg_as(url, "-c copy")
 }
 
-/// The same for one whose formats cannot be received, and are not those of a transport stream.
+/// Returns such advice for a source with unsupported formats, which ffmpeg must transcode for a
+/// transport stream.
 pub(crate) fn by_ffmpeg_encoding(url: &str, offered: &str) -> String {
     let has_pictures = offered.contains("video");
     by_ffmpeg_as(url, if has_pictures { "-c:v libx264 -bf 0 -c:a aac" } else { "-c:a aac" })
 }
 
 fn by_ffmpeg_as(url: &str, codecs: &str) -> String {
-    // For a shell: between single quotes only the quote itself has a meaning.
+    // In a shell, only the quote itself is special between single quotes.
     let url = url.replace('\'', r"'\''");
     let with_copies = match codecs {
         "-c copy" => "; if its video has B-frames, write `-c:v libx264 -bf 0` instead of `-c copy`",
@@ -149,7 +151,7 @@ fn wrong(url: &str, cure: &str) -> Error {
     Error::Setting { setting: RecordSetting::Url, found, cure: cure.to_owned() }
 }
 
-/// Returns true where the text before the @ is addresses, and no password.
+/// True if the text before the @ consists of addresses, and is no password.
 fn names_senders(url: &str) -> bool {
     let udp = ["udp://", "rtp://"].iter().find_map(|scheme| url.strip_prefix(scheme));
     let senders = udp.and_then(|rest| rest.rsplit_once('@'));
@@ -157,9 +159,9 @@ fn names_senders(url: &str) -> bool {
     senders.is_some_and(|(senders, _)| senders.split(',').all(is_address))
 }
 
-/// What a file with a session description is named by among URLs.
+/// Prefix of a session description file in the list of URLs.
 pub const SDP_SCHEME: &str = "sdp:";
-/// Three seconds of 20 Mb/s, as the kernel counts (its own overhead included).
+/// Three seconds at 20 Mb/s, as the kernel counts (its own overhead included).
 pub(crate) const BUFFER_BYTES: u32 = 8 << 20;
 const LABEL_CHARS_MAX: usize = 100;
 const URL_CHARS_SHOWN: usize = 200;
@@ -206,8 +208,11 @@ mod tests {
         ] {
             let error = StreamSource::parse(url).unwrap_err();
             assert!(error.is_caller());
-            let said = error.to_string();
-            assert!(said.starts_with(&format!("URL: {url}; ")) && said.contains(cure), "{said}");
+            let message = error.to_string();
+            assert!(
+                message.starts_with(&format!("URL: {url}; ")) && message.contains(cure),
+                "{message}"
+            );
         }
     }
 
@@ -219,20 +224,23 @@ mod tests {
             ("udp://me:secret@239.1.1.1:5004", "URL: udp://…@239.1.1.1:5004; write the sender as"),
             ("user:secret@cam/live", "URL: …@cam/live; write udp://ADDRESS:PORT"),
         ] {
-            let said = StreamSource::parse(url).unwrap_err().to_string();
-            assert!(said.starts_with(found), "{said}");
-            assert!(!["secret", "ret@", "user:"].iter().any(|word| said.contains(word)), "{said}");
+            let message = StreamSource::parse(url).unwrap_err().to_string();
+            assert!(message.starts_with(found), "{message}");
+            assert!(
+                !["secret", "ret@", "user:"].iter().any(|word| message.contains(word)),
+                "{message}"
+            );
         }
     }
 
     #[test]
     fn a_url_in_a_command_stays_one_word_of_the_shell() {
-        let said = by_ffmpeg("rtsp://h/a'; touch /tmp/x; '$(id)`id`");
+        let message = by_ffmpeg("rtsp://h/a'; touch /tmp/x; '$(id)`id`");
         let word = r"-i 'rtsp://h/a'\''; touch /tmp/x; '\''$(id)`id`' -c copy";
-        assert!(said.contains(word), "{said}");
+        assert!(message.contains(word), "{message}");
         let plain =
             ["answers 461, leave out `-rtsp_transport tcp`", "`-c:v libx264 -bf 0` instead"];
-        assert!(plain.iter().all(|words| said.contains(words)), "{said}");
+        assert!(plain.iter().all(|words| message.contains(words)), "{message}");
     }
 
     #[test]

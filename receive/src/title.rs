@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Range of a session: how much of it has arrived, and where a broken title may be resumed.
+//! Range of a session: computes the position reached, and checks where a broken title may be
+//! resumed.
 //!
 //! The position in normal play time is that of the last RTP timestamp, counted from the timestamp
-//! of the start: the one of RTP-Info, or the first packet's where RTP-Info has none or one that is
-//! more than ten seconds away. All sessions of a title together are believed to have brought at
-//! most twice the time in which packets arrived, and 25 s ([`AHEAD_MAX`], more than servers send
-//! ahead). Timestamps that claim more are wrong; the clock counts instead, for as long as packets
-//! arrived.
+//! of the start: the one of RTP-Info, or the first packet's if RTP-Info has none or one that is
+//! more than ten seconds away. All sessions of a title together are credited with at most twice the
+//! time in which packets arrived, plus 25 s ([`AHEAD_MAX`], more than servers send ahead).
+//! Timestamps beyond this limit are wrong; the time in which packets arrived is used instead.
 //!
-//! A server may resume a title at the random access point before the requested position. It lies at
-//! most 10.5 s before it ([`ACCESS_POINT_MAX`]: 250 frames at 23.976 Hz, the longest distance
-//! between key frames that x264 and x265 leave by default). A server that begins earlier, or does
-//! not announce its start, would repeat recorded media: nothing of such a session is recorded. One
-//! that begins later leaves a part out; more than a second of such parts, over all sessions, is a
-//! gap.
+//! A server may resume a title at the random access point before the requested position. That point
+//! lies at most 10.5 s before the position ([`ACCESS_POINT_MAX`]: 250 frames at 23.976 Hz, the
+//! longest distance between key frames that x264 and x265 leave by default). A server that begins
+//! earlier, or does not announce its start, would repeat recorded media: nothing of such a session
+//! is recorded. A server that begins later leaves a part out; more than a second of such parts,
+//! over all sessions, is a gap.
 //!
 //! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info); x264 and x265 `--keyint`; Darwin
 //! Streaming Server `max_send_ahead_time`.
@@ -31,13 +31,13 @@ use crate::recorded_stream::StreamActivity;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TitleRange {
     from: Duration,
-    /// The answer to PLAY names `from`.
-    is_from_said: bool,
-    /// None of a live source.
+    /// True if the answer to PLAY names `from`.
+    is_from_announced: bool,
+    /// `None` for a live source.
     end: Option<Duration>,
-    /// RTP timestamp of `from`, where RTP-Info has it.
+    /// RTP timestamp of `from`, if RTP-Info has it.
     timestamp: Option<u32>,
-    /// When PLAY was granted, by the recording's clock.
+    /// Time at which PLAY was granted, by the recording's clock.
     began: Duration,
     earlier: EarlierSessions,
 }
@@ -45,14 +45,14 @@ pub(crate) struct TitleRange {
 /// Sums over the earlier sessions of a title.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct EarlierSessions {
-    /// Media that they are believed to have brought.
+    /// Length of the media credited to them.
     played: Duration,
     /// Time in which packets arrived.
     by_clock: Duration,
 }
 
 impl TitleRange {
-    /// Makes the range that is played; Range of PLAY takes precedence over the description.
+    /// Determines the range that is played; Range of PLAY takes precedence over the description.
     pub(crate) fn of(
         started: &PlayReply,
         described: Option<Duration>,
@@ -61,21 +61,21 @@ impl TitleRange {
     ) -> TitleRange {
         let range = started.range.unwrap_or(NptRange { start: NptStart::Now, end: None });
         let end = range.end.or(described);
-        let (from, is_from_said) = match range.start {
+        let (from, is_from_announced) = match range.start {
             NptStart::At(from) => (from, true),
             NptStart::Now => (asked.unwrap_or_default(), false),
         };
         let from = end.map_or(from, |end| from.min(end));
         let (timestamp, earlier) = (started.timestamp, EarlierSessions::default());
-        TitleRange { from, is_from_said, end, timestamp, began, earlier }
+        TitleRange { from, is_from_announced, end, timestamp, began, earlier }
     }
 
-    /// Returns the same range, behind earlier sessions of the title.
+    /// Returns the same range, after earlier sessions of the title.
     pub(crate) fn behind(self, earlier: EarlierSessions) -> TitleRange {
         TitleRange { earlier, ..self }
     }
 
-    /// Returns the sums including this session.
+    /// Returns the totals including this session.
     pub(crate) fn sums(&self, heard: &StreamActivity, now: Duration) -> EarlierSessions {
         EarlierSessions {
             played: self.earlier.played + self.played(heard, now).unwrap_or_default(),
@@ -83,7 +83,7 @@ impl TitleRange {
         }
     }
 
-    /// End of a title; none of a live source.
+    /// End of a title; `None` for a live source.
     pub(crate) fn end(&self) -> Option<Duration> {
         self.end
     }
@@ -93,18 +93,18 @@ impl TitleRange {
         TitleRange { end: None, ..self }
     }
 
-    /// Reached position, in normal play time; none before a packet of the session has arrived, nor
-    /// for a live source whose server has not announced its start.
+    /// Position reached, in normal play time; `None` before a packet of the session has arrived,
+    /// and for a live source whose server has not announced its start.
     pub(crate) fn reached(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
-        let is_known = self.end.is_some() || self.is_from_said;
+        let is_known = self.end.is_some() || self.is_from_announced;
         let played = self.played(heard, now).filter(|_| is_known)?;
         let at = self.from + played;
         Some(self.end.map_or(at, |end| at.min(end)))
     }
 
-    /// Returns true where packets have arrived for as long as the range is, by the clock, and
-    /// timestamps either stand still or have moved as far: the server has played it all, whatever
-    /// RTP-Info claims.
+    /// True if packets have arrived for the length of the range, by the clock, and timestamps
+    /// either stand still or have advanced as far. Then the server has played the whole range,
+    /// regardless of RTP-Info.
     pub(crate) fn has_passed(&self, heard: &StreamActivity) -> bool {
         let Some(end) = self.end else { return false };
         let is_all = |played: Duration| self.from + played + SHORT_MAX >= end;
@@ -115,9 +115,9 @@ impl TitleRange {
         agrees && is_all(self.by_clock(heard))
     }
 
-    /// Returns true where the own time of the last packet, or of the last picture of a track,
-    /// reaches the end: as long as the longest step between two, which is seconds where pictures
-    /// are as far apart. Its sender has said BYE.
+    /// True if the last packet, or the last picture of a track, lasts until the end. Its duration
+    /// is assumed to be the longest step between two, which is seconds if pictures are that far
+    /// apart. The caller checks that the sender has sent BYE.
     pub(crate) fn ends_with_last(
         &self,
         heard: &StreamActivity,
@@ -130,21 +130,22 @@ impl TitleRange {
         is_possible && self.from + moved + step.max(track_step) + SHORT_MAX >= end
     }
 
-    /// Returns true for a session longer than twice its range and a minute: it has broken off.
+    /// True for a session longer than twice its range plus a minute: it has broken off.
     pub(crate) fn is_overdue(&self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.began);
         self.end.is_some_and(|end| passed > 2 * end.saturating_sub(self.from) + OVERDUE_MIN)
     }
 
-    /// Media of this session, in time.
+    /// Length of the media of this session; measured by the clock if the timestamps are
+    /// implausible.
     pub(crate) fn played(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
         let played = self.moved(heard, now)?;
-        let came = self.earlier.by_clock + self.by_clock(heard);
-        let is_possible = self.earlier.played + played <= 2 * came + AHEAD_MAX;
+        let arrived_for = self.earlier.by_clock + self.by_clock(heard);
+        let is_possible = self.earlier.played + played <= 2 * arrived_for + AHEAD_MAX;
         Some(if is_possible { played } else { self.by_clock(heard) })
     }
 
-    /// The same by the timestamps alone.
+    /// Length of the media of this session by its timestamps alone.
     fn moved(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
         let (first, last) = heard.timestamps?;
         let is_near = |announced: &u32| {
@@ -152,7 +153,7 @@ impl TitleRange {
         };
         let start = self.timestamp.filter(is_near).unwrap_or(first);
         let stamps = last.wrapping_sub(start);
-        // 32 bits are 13 hours: the number of wraps is the one that fits the clock best.
+        // 32 bits wrap after 13 hours: the number of wraps is the one that fits the clock best.
         let passed = now.saturating_sub(self.began);
         let ticks = (passed.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000) as u64;
         let ahead = stamps.wrapping_sub(ticks as u32).cast_signed();
@@ -167,21 +168,22 @@ impl TitleRange {
     }
 }
 
-/// Returns true for a remainder within the last packet's own time: everything has arrived.
+/// True for a remainder no longer than the last packet may last: everything has arrived.
 pub(crate) fn is_nothing(left: Duration) -> bool {
     left <= SHORT_MAX
 }
 
-/// Returns true for a remainder so small that the announced end is wrong, and not the stream:
-/// lengths are rounded up, or those of the longest of several tracks.
+/// True for a remainder so small that the announced end is considered wrong, not the stream:
+/// lengths are rounded up, or are those of the longest of several tracks.
 pub(crate) fn is_little(left: Duration, end: Duration) -> bool {
     left <= LITTLE_MAX.min(end / LITTLE_SHARE)
 }
 
-/// Checks where a server resumes a title that was requested from `asked`; returns that position.
+/// Checks the position at which a server resumes a title that was requested from `asked`; returns
+/// it.
 ///
 /// # Errors
-/// The reason why the recording cannot go on with it.
+/// The reason why the recording cannot continue with this session.
 pub(crate) fn check_start(asked: Duration, range: Option<NptRange>) -> Result<Duration, String> {
     let asked_s = asked.as_secs_f64();
     let from = match range.map(|range| range.start) {
@@ -203,7 +205,7 @@ pub(crate) fn check_start(asked: Duration, range: Option<NptRange>) -> Result<Du
     Ok(from)
 }
 
-/// Describes the parts of a title that its server has left out, where they are more than a second.
+/// Describes the parts of a title that its server has left out, if they exceed a second in total.
 pub(crate) fn gap(asked: Duration, from: Duration, left_out: Duration) -> Option<String> {
     let (asked_s, from_s) = (asked.as_secs_f64(), from.as_secs_f64());
     (left_out > SHORT_MAX).then(|| {
@@ -215,17 +217,17 @@ pub(crate) fn gap(asked: Duration, from: Duration, left_out: Duration) -> Option
     })
 }
 
-/// The last packet is stamped with the time of its first byte.
+/// Allowance for the duration of the last packet, whose timestamp is that of its first byte.
 pub(crate) const SHORT_MAX: Duration = Duration::from_secs(1);
-/// Of a title of more than a minute; of a shorter one a twentieth.
+/// Limit for a title of more than a minute; for a shorter one it is a twentieth.
 const LITTLE_MAX: Duration = Duration::from_secs(3);
 const LITTLE_SHARE: u32 = 20;
-/// 250 frames at 24000/1001 Hz, and a frame.
+/// 250 frames at 24000/1001 Hz plus one frame, rounded up.
 const ACCESS_POINT_MAX: Duration = Duration::from_millis(10_500);
-/// Darwin Streaming Server sends so far ahead (`max_send_ahead_time`).
+/// Distance by which Darwin Streaming Server sends ahead (`max_send_ahead_time`).
 const AHEAD_MAX: Duration = Duration::from_secs(25);
 const OVERDUE_MIN: Duration = Duration::from_secs(60);
-/// Ten seconds: a first packet that is lost, and a server that starts at the key frame before.
+/// Ten seconds: covers a lost first packet, and a server that starts at the previous key frame.
 const NEAR_STAMPS_MAX: u32 = 10 * CLOCK_RATE_HZ;
 
 #[cfg(test)]
@@ -246,7 +248,7 @@ mod tests {
         StreamActivity { timestamps, longest_step: 0, at: Some(seconds(at)), silent }
     }
 
-    /// A title of a minute from its start on, granted at second 100.
+    /// A title of one minute, played from its start and granted at second 100.
     fn minute() -> TitleRange {
         let started = PlayReply { range: at(0.0), ..PlayReply::default() };
         TitleRange::of(&started, Some(seconds(60.0)), None, seconds(100.0))
@@ -262,16 +264,16 @@ mod tests {
                         it broke off";
         assert_eq!(check_start(asked, at(0.0)), Err(expected.to_owned()));
         let now = Some(NptRange { start: NptStart::Now, end: None });
-        for unsaid in [None, now] {
-            let why = check_start(asked, unsaid).unwrap_err();
+        for unannounced in [None, now] {
+            let why = check_start(asked, unannounced).unwrap_err();
             assert!(why.contains("from 12.3 s on, the server does not say where"), "{why}");
         }
         let from = check_start(asked, at(20.0)).unwrap();
-        let said = gap(asked, from, from - asked).unwrap();
-        assert!(said.ends_with("asked for 12.3 s: 7.7 s are missing in all"), "{said}");
+        let message = gap(asked, from, from - asked).unwrap();
+        assert!(message.ends_with("asked for 12.3 s: 7.7 s are missing in all"), "{message}");
     }
 
-    /// A picture every ten seconds: the last is shown for as long.
+    /// Pictures arrive every ten seconds: the last is shown for as long.
     #[test]
     fn a_title_of_few_pictures_ends_with_the_last() {
         let rate = CLOCK_RATE_HZ;
@@ -284,7 +286,7 @@ mod tests {
         assert!(!ends(&early, 141.0, 0.0));
         let even = heard(0, 50 * rate, 151.0, 0.0);
         assert!(!ends(&even, 151.0, 0.0) && ends(&even, 151.0, 9.5), "a track's own step");
-        // Timestamps that the clock does not bear out.
+        // The clock contradicts these timestamps.
         assert!(!ends(&slow, 110.0, 0.0));
     }
 
@@ -306,7 +308,7 @@ mod tests {
             TitleRange::of(&started, Some(seconds(60.0)), None, seconds(102.0)).behind(sums);
         let reached = second.reached(&jump(102.0), seconds(103.0)).unwrap();
         assert!(reached < seconds(24.5), "{reached:?}");
-        // A session in which packets came for long enough is believed.
+        // A session in which packets arrived for long enough is credited in full.
         let steady = heard(0, 20 * CLOCK_RATE_HZ, 122.0, 0.0);
         assert_eq!(second.reached(&steady, seconds(122.0)), Some(seconds(44.0)));
     }
@@ -325,7 +327,7 @@ mod tests {
         let after = |s: u32| first.wrapping_add(s * CLOCK_RATE_HZ);
         assert_eq!(reached(heard(first, after(5), 105.0, 0.0), 105.0), Some(seconds(5.0)));
         assert_eq!(reached(heard(first, after(30), 105.0, 0.0), 105.0), Some(seconds(30.0)));
-        // Thirty seconds of play in five are more than a server sends ahead; two of them silent.
+        // 59 s of media in 5 s exceed the credit; 2 s of them were silent.
         assert_eq!(reached(heard(first, after(59), 105.0, 2.0), 105.0), Some(seconds(3.0)));
         assert_eq!(minute().reached(&StreamActivity::default(), seconds(105.0)), None);
     }

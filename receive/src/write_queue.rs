@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queue to the disk: a bounded number of blocks of whole packets.
+//! Queue to the disk, with a bounded number of blocks of whole packets.
 //!
 //! A block is 1024 transport stream packets, which is also 47 pages: the smallest size that begins
-//! and ends at both, so that a file is written in calls that never touch half a page. All streams
-//! share the blocks; once half of them wait for the disk, a stream of which its share waits gets no
-//! more: one that sends more than the disk or the writer takes must not make the others lose. When
-//! all blocks are in use, or such a share waits, whole packets are dropped and counted. Blocks are
-//! used again, since fresh memory of this size costs a page fault a page.
+//! and ends at both, so that no call writes part of a page. All streams share the blocks. While
+//! more than half of the blocks wait for the disk, a stream whose share is waiting gets no more: a
+//! stream faster than the disk or the writer must not cause losses in the others. When all blocks
+//! are in use, or such a share waits, whole packets are dropped and counted. Blocks are reused,
+//! since fresh memory of this size costs one page fault per page.
 //!
-//! Does not wait for anything.
+//! Does not block.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -35,27 +35,27 @@ pub(crate) struct BlockPool {
 #[derive(Debug, Default)]
 struct PoolState {
     free: Vec<Vec<u8>>,
-    /// Blocks taken and not given back, in all and of each stream that has some.
+    /// Blocks in use, in total and for each stream that has any.
     out: BlockCounts,
     out_of: HashMap<usize, BlockCounts>,
 }
 
-/// Blocks taken and not given back.
+/// Numbers of blocks in use.
 #[derive(Debug, Clone, Copy, Default)]
 struct BlockCounts {
     all: usize,
-    /// Those that were handed over: the others are being filled.
+    /// Blocks handed over to the writer; the others are being filled.
     waiting: usize,
 }
 
 impl BlockPool {
-    /// A pool of as many blocks as fit, at least four.
+    /// Creates a pool of as many blocks as fit, at least four.
     pub(crate) fn new(bytes_max: usize) -> BlockPool {
         BlockPool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
     }
 
-    /// Takes an empty block for a stream; none when all are in use, or half of them wait for the
-    /// disk and the stream's share does.
+    /// Returns an empty block for a stream; `None` if all are in use, or if more than half of them
+    /// wait for the disk and the stream's share does.
     pub(crate) fn take(&self, stream: usize) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let own = state.out_of.get(&stream).copied().unwrap_or_default();
@@ -69,14 +69,14 @@ impl BlockPool {
         Some(state.free.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_BYTES)))
     }
 
-    /// Notes that a block of a stream waits for the disk from now on.
+    /// Marks a block of a stream as waiting for the disk.
     pub(crate) fn hand_over(&self, stream: usize) {
         let mut state = self.lock();
         state.out.waiting += 1;
         state.out_of.entry(stream).or_default().waiting += 1;
     }
 
-    /// Gives a block of a stream back that was written.
+    /// Puts back a block of a stream that was written.
     pub(crate) fn give(&self, stream: usize, block: Vec<u8>) {
         let mut state = self.lock();
         state.out.waiting -= 1;
@@ -86,12 +86,12 @@ impl BlockPool {
         state.put_back(stream, block);
     }
 
-    /// Gives a block of a stream back that was not handed over.
+    /// Puts back a block of a stream that was not handed over.
     fn put_back(&self, stream: usize, block: Vec<u8>) {
         self.lock().put_back(stream, block);
     }
 
-    /// Returns true where the disk is behind by half of all blocks.
+    /// True if more than half of all blocks wait for the disk.
     fn is_pressed(&self) -> bool {
         self.is_half(self.lock().out.waiting)
     }
@@ -130,20 +130,20 @@ pub(crate) enum WriteCommand {
     End { stream: usize },
 }
 
-/// The receiving thread's end of one stream: gathers packets in blocks.
+/// The receiving thread's output of one stream: collects packets in blocks.
 #[derive(Debug)]
 pub(crate) struct StreamOutput {
     stream: usize,
     pool: Arc<BlockPool>,
     orders: Sender<WriteCommand>,
-    /// Where files are ended at all.
+    /// `None` if files have no limits.
     cutter: Option<FileCutter>,
     block: Option<Vec<u8>>,
-    /// Bytes handed over for the file that is being written.
+    /// Bytes handed over for the current file.
     file_bytes: u64,
-    /// Bytes of the tables in front of it.
+    /// Bytes of the tables and parameter sets at its beginning.
     lead_bytes: u64,
-    /// Start of the file, and of the block.
+    /// Start times of the file and of the block.
     file_began: Option<Duration>,
     block_began: Duration,
     dropped_packets: u64,
@@ -170,20 +170,20 @@ impl StreamOutput {
         }
     }
 
-    /// Takes whole packets. Never waits.
+    /// Appends whole packets. Never blocks.
     pub(crate) fn push(&mut self, mut packets: &[u8], now: Duration) {
         while !packets.is_empty() {
-            let Some(taken) = self.append(packets, now) else { return };
-            self.end_file_at_a_start(&packets[..taken], now);
+            let Some(appended) = self.append(packets, now) else { return };
+            self.end_file_at_a_start(&packets[..appended], now);
             if self.is_full() {
                 self.hand_over_decided(now);
             }
-            packets = &packets[taken..];
+            packets = &packets[appended..];
         }
     }
 
-    /// Hands over a block that is [`FLUSH_AFTER`] old, so that a slow stream is on the disk too,
-    /// and goes on to the next file when that is due.
+    /// Hands over a block that is [`FLUSH_AFTER`] old, so that a slow stream reaches the disk too,
+    /// and begins the next file if that is due.
     pub(crate) fn tick(&mut self, now: Duration) {
         let waited = now.saturating_sub(self.block_began);
         if self.block.is_some() && waited >= FLUSH_AFTER && !self.pool.is_pressed() {
@@ -195,7 +195,7 @@ impl StreamOutput {
     /// Hands over the rest and ends the file.
     pub(crate) fn end(&mut self) {
         self.hand_over();
-        // A writer that is gone has reported its reason.
+        // A writer that has ended has reported its reason.
         let _ = self.orders.send(WriteCommand::End { stream: self.stream });
     }
 
@@ -218,8 +218,8 @@ impl StreamOutput {
         self.file_began.map_or(Duration::ZERO, |began| now.saturating_sub(began))
     }
 
-    /// Bytes up to the end of the block: at the block's boundary in the file, so that all others
-    /// are whole pages, or at the end of the file.
+    /// Bytes up to the end of the block: the block boundary in the file, so that all other blocks
+    /// are whole pages, or the size limit of the file.
     fn space(&self) -> usize {
         let at = self.bytes();
         let space = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
@@ -236,8 +236,8 @@ impl StreamOutput {
         self.cutter.as_ref().and_then(FileCutter::bytes_max)
     }
 
-    /// Appends as many of the packets as fit into the block; returns their bytes. None when they
-    /// were dropped for want of a block.
+    /// Appends as many of the packets as fit into the block; returns the number of bytes appended.
+    /// `None` if they were dropped because no block was free.
     fn append(&mut self, packets: &[u8], now: Duration) -> Option<usize> {
         self.rotate_if_over(now);
         let space = self.space();
@@ -255,17 +255,17 @@ impl StreamOutput {
         Some(fits)
     }
 
-    /// Appends packets that were looked at, or are not the stream's. They are not handed over: the
-    /// block may be longer than others then.
+    /// Appends packets that were scanned already, or are not the stream's. Does not hand over the
+    /// block, which may then be longer than others.
     fn refill(&mut self, mut packets: &[u8], now: Duration) {
         while !packets.is_empty()
-            && let Some(taken) = self.append(packets, now)
+            && let Some(appended) = self.append(packets, now)
         {
-            packets = &packets[taken..];
+            packets = &packets[appended..];
         }
     }
 
-    /// Looks at the last packets of the block; ends the file where play can start, if that is due.
+    /// Scans the last packets of the block; ends the file where playback can start, if that is due.
     fn end_file_at_a_start(&mut self, packets: &[u8], now: Duration) {
         if let Some(cutter) = &mut self.cutter {
             cutter.feed(packets);
@@ -275,18 +275,19 @@ impl StreamOutput {
             let Some(cutter) = &mut self.cutter else { return };
             let Some(start) = cutter.next_start() else { return };
             let behind = cutter.bytes_from(start.access_unit);
-            // One that was handed over before it was known stays where it is.
+            // A start that was handed over before it was recognised stays in its file.
             if behind <= pending && cutter.ends_at(bytes - behind, age) {
                 self.end_file_at(&start, now);
             }
         }
     }
 
-    /// Goes on in another file with the access unit of `start`, which lies in the block.
+    /// Continues in a new file with the access unit of `start`, which lies in the block.
     fn end_file_at(&mut self, start: &StreamEntry, now: Duration) {
         let Some((cutter, block)) = self.cutter.as_ref().zip(self.block.as_mut()) else { return };
         let kept = |packet| (block.len() as u64).checked_sub(cutter.bytes_from(packet));
-        // The tables directly before are the stream's own, unless they were handed over.
+        // The tables directly before the access unit are the stream's own, unless they were handed
+        // over.
         let (kept, lead) = match kept(start.ts_packet) {
             Some(kept) if start.ts_packet < start.access_unit => (kept, Vec::new()),
             _ => (kept(start.access_unit).unwrap_or(0), cutter.lead(start)),
@@ -301,7 +302,7 @@ impl StreamOutput {
         self.refill(&rest, now);
     }
 
-    /// Ends a file that none of the places where play can start has ended.
+    /// Ends a file that reached its limit without a position where playback can start.
     fn rotate_if_over(&mut self, now: Duration) {
         let is_over = |cutter: &FileCutter| cutter.is_over(self.bytes(), self.age(now));
         if self.bytes() > 0 && self.cutter.as_ref().is_some_and(is_over) {
@@ -318,8 +319,8 @@ impl StreamOutput {
         }
     }
 
-    /// Hands over the block without the bytes at its end that the next file may begin with. A block
-    /// that has no others has waited long enough.
+    /// Hands over the block without the bytes at its end with which the next file may begin. A
+    /// block of only such bytes has waited long enough and is handed over whole.
     fn hand_over_decided(&mut self, now: Duration) {
         let undecided = self.cutter.as_ref().map_or(0, FileCutter::undecided_bytes);
         let block = self.block.as_mut().filter(|block| undecided < block.len() as u64);
@@ -337,13 +338,13 @@ impl StreamOutput {
         self.pool.hand_over(self.stream);
         match self.orders.send(WriteCommand::Write { stream: self.stream, block }) {
             Ok(()) => self.file_bytes += bytes,
-            // The writer is gone only when it has panicked.
+            // The writer ends before its senders only if it has panicked.
             Err(_) => self.dropped_packets += bytes / TS_PACKET_BYTES as u64,
         }
     }
 }
 
-/// The file is at most so much older than the stream.
+/// Longest time by which the file lags behind the stream.
 const FLUSH_AFTER: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -364,7 +365,7 @@ mod tests {
         (StreamOutput::new(7, pool.clone(), orders, rotation), pool, inbox)
     }
 
-    /// Sizes of what was handed over; `0` is a rotation.
+    /// Returns the sizes of the blocks handed over; `0` is a rotation, `usize::MAX` the end.
     fn sizes(pool: &BlockPool, inbox: &Receiver<WriteCommand>) -> Vec<usize> {
         let size = |order| match order {
             WriteCommand::Write { stream, block } => {
@@ -437,7 +438,7 @@ mod tests {
             quiet.push(&block, Duration::ZERO);
         }
         assert_eq!(quiet.dropped_packets(), 0);
-        // Alone, it may use all.
+        // A stream alone may use all blocks.
         assert_eq!(sizes(&pool, &inbox).len(), 9 + 6);
         quiet.end();
         sizes(&pool, &inbox);
@@ -457,7 +458,7 @@ mod tests {
         }));
         for _ in 0..3 * 1024 {
             outputs.iter_mut().for_each(|output| output.push(&PACKET, Duration::ZERO));
-            // The writer takes what is there, less the last three.
+            // The writer empties the queue whenever more than two blocks wait.
             if pool.lock().out.waiting > 2 {
                 for order in inbox.try_iter() {
                     if let WriteCommand::Write { stream, block } = order {

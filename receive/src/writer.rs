@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The writing thread: blocks of all streams into their files.
+//! Thread that writes the blocks of all streams into their files.
 //!
-//! The receiving thread must never wait for a disk; this one only writes. Written bytes are fed to
-//! the stream's scanner while they are in the cache, so that a file's plan is ready when the file
-//! is, and the server need not read it again. A full disk ends a stream: the file is cut to the
-//! last whole packet, closed and planned, and later packets are dropped and counted. Costs one
-//! write call a block, and one more copy a byte, into the page cache.
+//! The receiving thread must never wait for a disk; the writing thread only writes. Written bytes
+//! are passed to the stream's scanner while they are in the cache, so that a file's plan is ready
+//! when the file is, and the server need not read the file again. A full disk ends a stream: the
+//! file is cut to the last whole packet, closed and planned, and later packets are dropped and
+//! counted. Costs one write call per block, and one more copy per byte, into the page cache.
 //!
-//! Another thread syncs and plans, which may take seconds ([`crate::closer`]). A bounded number of
-//! files waits for it: where files are ended faster than that, this thread waits, and packets that
-//! find no block are dropped and counted.
+//! Another thread syncs files and stores plans, which may take seconds ([`crate::closer`]). A
+//! bounded number of files waits for it: if files end faster than that, this thread waits, and
+//! packets without a free block are dropped and counted.
 //!
-//! When the program is killed, Linux ends a write between two pages (`generic_perform_write`): a
-//! file then has all blocks before and may have a part of the last, whose torn packet at the end no
-//! reader takes for a packet.
+//! If the program is killed, Linux ends a write between two pages (`generic_perform_write`): the
+//! file then has all earlier blocks and possibly a part of the last, and readers ignore the
+//! incomplete packet at its end.
 //!
 //! Sources: write(2), ftruncate(2).
 //! Does not use O_DIRECT: players of a growing file read it from the page cache. Does not separate
@@ -36,12 +36,12 @@ use crate::write_queue::{BlockPool, WriteCommand};
 /// Times at which files are synced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// The kernel decides.
+    /// Files are not synced: the kernel decides when to write them.
     #[default]
     Never,
     /// A file is synced when it is complete.
     Rotate,
-    /// A file is synced then, and so often while it grows.
+    /// A file is synced when it is complete, and at this interval while it grows.
     Every(Duration),
 }
 
@@ -73,7 +73,7 @@ struct OpenFile {
     scanner: Scanner,
     bytes: u64,
     synced: Instant,
-    /// A sync is under way.
+    /// True while a sync is under way.
     is_syncing: Arc<AtomicBool>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes until the senders of commands are gone.
+    /// Writes until all senders of commands are dropped.
     pub(crate) fn run(mut self, orders: &Receiver<WriteCommand>) {
         for order in orders {
             match order {
@@ -101,7 +101,7 @@ impl Writer {
                     self.pool.give(stream, block);
                 }
                 WriteCommand::Rotate { stream } => {
-                    // A pipe or device goes on: there is no other file by that name.
+                    // A pipe or device stays open: there is no other file of that name.
                     let open = self.lanes[stream].as_ref().and_then(|lane| lane.open.as_ref());
                     if open.is_some_and(|open| open.is_regular) {
                         self.close(stream);
@@ -123,10 +123,10 @@ impl Writer {
             written.dropped_packets.fetch_add(packets, Ordering::Relaxed);
             return;
         }
-        let (taken, outcome) = lane.append(block);
-        written.bytes.fetch_add(taken as u64, Ordering::Relaxed);
+        let (appended, outcome) = lane.append(block);
+        written.bytes.fetch_add(appended as u64, Ordering::Relaxed);
         if let Err(failure) = outcome {
-            let packets = ((block.len() - taken) / TS_PACKET_BYTES) as u64;
+            let packets = ((block.len() - appended) / TS_PACKET_BYTES) as u64;
             written.dropped_packets.fetch_add(packets, Ordering::Relaxed);
             tracing::error!("{failure}; what was written is intact, the stream is ended");
             *written.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
@@ -148,15 +148,15 @@ impl Writer {
                 scanner: Box::new(open.scanner),
                 is_synced: self.sync != SyncPolicy::Never,
             };
-            // The closer ends after this thread.
+            // The closer outlives this thread.
             let _ = self.closer.send(close);
         }
     }
 }
 
 impl StreamFiles {
-    /// Appends to the file, which is created if there is none. Returns how much of the block is in
-    /// it, in whole packets, and the reason where that is not all.
+    /// Appends to the file, which is created if there is none. Returns the number of bytes
+    /// appended, in whole packets, and the reason if that is not the whole block.
     fn append(&mut self, block: &[u8]) -> (usize, Result<(), String>) {
         let open = match self.open.take() {
             Some(open) => open,
@@ -166,14 +166,14 @@ impl StreamFiles {
             },
         };
         let open = self.open.insert(open);
-        let (taken, outcome) = append(&open.file, block);
-        let whole = taken - taken % TS_PACKET_BYTES;
+        let (appended, outcome) = append(&open.file, block);
+        let whole = appended - appended % TS_PACKET_BYTES;
         open.bytes += whole as u64;
         open.scanner.feed(&block[..whole]);
         let Err(error) = outcome else { return (whole, Ok(())) };
         let mut failure = format!("write {}: {error}", open.path.display());
         if open.is_regular
-            && taken != whole
+            && appended != whole
             && let Err(error) = open.file.set_len(open.bytes)
         {
             failure.push_str(&format!("; cutting it to whole packets: {error}"));
@@ -207,25 +207,25 @@ impl OpenFile {
             let sync = CloseCommand::Sync { file, path, is_syncing: self.is_syncing.clone() };
             match closer.try_send(sync) {
                 Ok(()) => self.synced = Instant::now(),
-                // With one of the next blocks.
+                // The sync is retried with one of the next blocks.
                 Err(_) => self.is_syncing.store(false, Ordering::Relaxed),
             }
         }
     }
 }
 
-/// Writes as `write_all` does, and returns how much was written when it fails.
+/// Writes as `write_all` does, and also returns the number of bytes written if it fails.
 fn append(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut taken = 0;
-    while taken < bytes.len() {
-        match file.write(&bytes[taken..]) {
-            Ok(0) => return (taken, Err(io::ErrorKind::WriteZero.into())),
-            Ok(count) => taken += count,
+    let mut written = 0;
+    while written < bytes.len() {
+        match file.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (taken, Err(error)),
+            Err(error) => return (written, Err(error)),
         }
     }
-    (taken, Ok(()))
+    (written, Ok(()))
 }
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
             orders.send(WriteCommand::Rotate { stream: 0 }).unwrap();
         }
         drop(orders);
-        // One more has been written and waits for room.
+        // One more file has been written and waits for room in the channel.
         let begun = || written.files.load(Ordering::Relaxed);
         while begun() <= BOUND {
             std::thread::yield_now();

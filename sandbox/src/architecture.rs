@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls that programs and the C library make on one architecture alone, beside the common
-//! ones: old calls of x86-64, which others have by newer calls.
+//! System calls that programs and the C library make on one architecture only, besides the common
+//! ones: old calls of x86-64, for which the other architectures have newer calls.
 
 use libc::c_long;
 

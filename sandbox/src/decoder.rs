@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Becomes a program that decodes media of strangers (ffmpeg), fenced in: a fault of its decoders
-//! may be known to whoever made the media.
+//! Turns this process into a restricted program that decodes untrusted media (ffmpeg): an attacker
+//! who makes the media may exploit a fault of its decoders.
 //!
 //! | it may | it may not |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | | have a socket, trace, mount, load, or any call that it does not need |
 //! | use the processor, memory and time that it was given | outlive the server |
 //!
-//! Standard streams and files that are not closed on exec stay open: the caller has none.
+//! Standard streams and files without close-on-exec stay open: the caller has no such files.
 //!
-//! Costs 10 ms for each program, beside what the program itself takes to start (ffmpeg: 80 ms).
+//! Costs 10 ms for each program, besides the start of the program itself (ffmpeg: 80 ms).
 //!
 //! Sources: landlock(7), seccomp(2), prctl(2) (`PR_SET_PDEATHSIG`), ld.so(8).
-//! Does not limit time on the wall: the caller kills the process.
+//! Does not limit wall-clock time: the caller kills the process.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -31,17 +31,17 @@ use crate::file_permissions::FilePermissions;
 use crate::limits::ProcessLimits;
 use crate::system_calls::CallFilter;
 
-/// What a decoder may use up.
+/// Resource limits of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecoderLimits {
-    /// Processor time.
+    /// CPU time.
     pub cpu_s: u64,
-    /// Address space: that of the libraries (ffmpeg of Debian: 300 MB) and of pictures.
+    /// Address space, including that of the libraries (ffmpeg of Debian: 300 MB) and of pictures.
     pub memory_bytes: u64,
 }
 
-/// Restricts this process, which has one thread, and becomes `program`. Returns only an error.
-/// `parent` is the process that wants the result: without it there is nothing to do.
+/// Restricts this process, which has one thread, and executes `program` in it. Returns only an
+/// error. `parent` is the process that waits for the result; this process ends with it.
 pub fn become_decoder(
     (program, arguments): (&Path, &[OsString]),
     parent: u32,
@@ -59,7 +59,7 @@ pub fn become_decoder(
 fn restrict(program: &Path, parent: u32, limits: DecoderLimits) -> Result<(), SandboxError> {
     let orphaned = |source| SandboxError::Host { call: "prctl", object: ORPHAN.to_owned(), source };
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| orphaned(errno.into()))?;
-    // It may have ended before the call.
+    // The parent may have ended before the call.
     if getppid().is_none_or(|found| found.as_raw_nonzero().get() as u32 != parent) {
         return Err(orphaned(std::io::Error::other("the server has ended")));
     }
@@ -81,7 +81,7 @@ fn restrict(program: &Path, parent: u32, limits: DecoderLimits) -> Result<(), Sa
 
 const ORPHAN: &str = "PR_SET_PDEATHSIG";
 
-/// Open files: standard streams, and a library or two while they are mapped.
+/// Open files: standard streams, and one or two libraries while they are being mapped.
 const FILES: u64 = 32;
 
 /// Folders of libraries, and the list of them.
@@ -95,7 +95,7 @@ const LIBRARIES: [&str; 7] = [
     "/nix/store",
 ];
 
-/// Calls of the program: memory, threads, time, and files that are open.
+/// Calls of the program: memory, threads, time, and access to open files.
 const CALLS: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -103,7 +103,7 @@ const CALLS: &[c_long] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_close,
     libc::SYS_dup,
-    // Once, to start it. What it may execute is a matter of files.
+    // One call, to start the program. Landlock limits the files that can be executed.
     libc::SYS_execve,
     libc::SYS_exit,
     libc::SYS_exit_group,

@@ -4,11 +4,11 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Reason why a restriction does not hold, or a program did not start behind it.
+/// Reason why a restriction is not in force, or a program did not start under it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
-    /// Landlock refuses rules that it knows.
+    /// Landlock refuses rules that it supports.
     #[error("landlock: {0}")]
     Files(#[from] landlock::RulesetError),
     /// seccomp refuses the filter.

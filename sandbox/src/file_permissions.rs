@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that a process may open, by Landlock.
 //!
-//! Files that are open already stay open. A kernel without Landlock restricts nothing, and one with
-//! an older Landlock leaves out what it does not know; [`Enforced`] says so, and the caller tells
-//! the operator.
+//! Files that are open already stay open. A kernel without Landlock restricts nothing, and an older
+//! Landlock omits the rights that it does not support. [`Enforced`] reports this, and the caller
+//! informs the operator.
 //!
 //! Sources: landlock(7).
 //! Does not restrict metadata (stat, chmod), which Landlock leaves to the file's mode.
@@ -17,10 +17,10 @@ use landlock::{
 
 use crate::error::SandboxError;
 
-/// The newest interface whose rights are handled; an older kernel knows fewer.
+/// The newest Landlock ABI whose rights are handled; an older kernel supports fewer.
 const INTERFACE: ABI = ABI::V6;
 
-/// Files and folders, with all below them, that a process may open.
+/// Files and folders, with all their descendants, that a process may open.
 #[derive(Debug, Clone, Default)]
 pub struct FilePermissions {
     grants: Vec<(PathBuf, BitFlags<AccessFs>)>,
@@ -30,17 +30,17 @@ pub struct FilePermissions {
 /// Degree to which the kernel restricts files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enforced {
-    /// All rights that are handled.
+    /// All handled rights.
     Fully,
-    /// Those that this kernel knows.
+    /// Only the rights that this kernel supports.
     Partly,
-    /// None: the kernel has no Landlock, or does not use it (`lsm=`).
+    /// No rights: the kernel has no Landlock, or does not enable it (`lsm=`).
     Not,
 }
 
 impl FilePermissions {
-    /// Nothing: no file may be opened, no socket bound or connected over TCP, no signal sent to
-    /// others.
+    /// Permits nothing: no file may be opened, no socket bound or connected over TCP, no signal
+    /// sent to other processes.
     pub fn none() -> FilePermissions {
         FilePermissions::default()
     }
@@ -51,7 +51,7 @@ impl FilePermissions {
         self.with(paths, AccessFs::ReadFile | AccessFs::ReadDir)
     }
 
-    /// Adds files and folders that may be read, and programs there that may be executed.
+    /// Adds files and folders that may be read, and whose programs may be executed.
     #[must_use]
     pub fn executing<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
         self.with(paths, AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute)
@@ -65,7 +65,7 @@ impl FilePermissions {
         self.with(paths, all & !special)
     }
 
-    /// Leaves TCP, signals and abstract sockets as they are.
+    /// Leaves TCP, signals and abstract sockets unrestricted.
     #[must_use]
     pub fn with_network(self) -> Self {
         FilePermissions { keeps_network: true, ..self }
@@ -80,7 +80,7 @@ impl FilePermissions {
         self
     }
 
-    /// Restricts the calling thread, and those that it makes. What is not there is passed over.
+    /// Restricts the calling thread and the threads that it creates. Skips files that do not exist.
     ///
     /// # Errors
     /// The kernel refuses a rule.

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Restrictions that a process puts on itself, for good: files it may open, system calls it may
-//! make, what it may use up.
+//! Permanent restrictions that a process applies to itself: on the files it may open, the system
+//! calls it may make and the resources it may use.
 //!
 //! [`FilePermissions`] is Landlock, [`CallFilter`] seccomp, [`ProcessLimits`] setrlimit.
-//! [`become_decoder`] puts all three around a program that decodes what strangers have written, and
-//! becomes it. Restrictions hold in threads that are made later and over execve, and a second one
-//! only narrows the first.
+//! [`become_decoder`] applies all three to this process and executes a program that decodes
+//! untrusted data. Restrictions also apply to threads created later and persist across execve; a
+//! second restriction can only narrow the first.
 //!
 //! Costs a few system calls once. Afterwards the kernel runs a filter of about a hundred
-//! instructions for each system call, and looks the path up for each file that is opened; reads and
-//! writes of open files are free of that.
+//! instructions for each system call, and checks the path of each file that is opened; reads and
+//! writes of open files need no path check.
 //!
 //! Sources: landlock(7), seccomp(2), setrlimit(2).
-//! Does not make name spaces: those need privileges, or a kernel that gives them to everybody.
+//! Does not create namespaces: they need privileges, or a kernel that permits them to every user.
 #![forbid(unsafe_code)]
 
 mod architecture;

@@ -2,8 +2,8 @@
 //! Limits on the resources of a process.
 //!
 //! Sources: setrlimit(2), nice(2).
-//! Does not limit the number of processes: the kernel counts those of a user together, and the
-//! superuser's not at all. [`crate::CallFilter`] forbids to make them.
+//! Does not limit the number of processes: the kernel counts the processes of a user together, and
+//! does not count the superuser's. [`crate::CallFilter`] forbids creating processes.
 
 use std::io;
 
@@ -11,24 +11,24 @@ use rustix::process::{Resource, Rlimit, nice, setrlimit};
 
 use crate::error::SandboxError;
 
-/// Limits of a process; both the soft and the hard ones, so that it cannot raise them.
+/// Limits of a process; soft and hard limits are equal, so that the process cannot raise them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessLimits {
-    /// Processor time; the kernel kills it then.
+    /// CPU time after which the kernel kills the process.
     pub cpu_s: u64,
     /// Address space.
     pub memory_bytes: u64,
-    /// Largest file that it may write.
+    /// Size of the largest file that the process may write.
     pub file_bytes: u64,
     /// Open files.
     pub files: u64,
 }
 
 impl ProcessLimits {
-    /// Puts the limits on the process. It leaves no core file, and has the lowest priority.
+    /// Applies the limits to this process, disables its core file and gives it the lowest priority.
     ///
     /// # Errors
-    /// The kernel refuses: a limit is higher than the one in force.
+    /// The kernel refuses: a limit is higher than the current one.
     pub fn restrict(&self) -> Result<(), SandboxError> {
         let limits = [
             (Resource::Cpu, "RLIMIT_CPU", self.cpu_s),
@@ -41,7 +41,7 @@ impl ProcessLimits {
             let both = Rlimit { current: Some(limit), maximum: Some(limit) };
             setrlimit(resource, both).map_err(|errno| failed("setrlimit", name, errno.into()))?;
         }
-        // I/O priority follows from it (ioprio_set(2)).
+        // The I/O priority follows from the nice value (ioprio_set(2)).
         nice(LOWEST).map_err(|errno| failed("nice", "19", errno.into()))?;
         Ok(())
     }
@@ -51,5 +51,5 @@ fn failed(call: &'static str, object: &str, source: io::Error) -> SandboxError {
     SandboxError::Host { call, object: object.to_owned(), source }
 }
 
-/// sched(7): the least share of a processor that others want.
+/// Smallest share of a contended CPU (sched(7)).
 const LOWEST: i32 = 19;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls that a server and the programs it starts may make, by purpose.
 //!
-//! Not among them are those that load code into the kernel or trace, mount, change users, make
-//! namespaces, read other processes' memory, or set clocks. No rule looks at arguments, so the
-//! kernel keeps the answers in a bitmap (Linux 5.11), and a call costs the look-up of a bit:
-//! `cargo test -p sandbox -- --nocapture costs` shows it.
+//! Calls that load code into the kernel or trace, mount, change users, make namespaces, read other
+//! processes' memory, or set clocks are not included. No rule inspects arguments, so the kernel
+//! caches the decisions in a bitmap (Linux 5.11), and a call costs the look-up of one bit: `cargo
+//! test -p sandbox -- --nocapture costs` shows it.
 //!
 //! Sources: syscalls(2); systemd.exec(5), `@system-service`; Linux `kernel/seccomp.c`,
 //! `seccomp_cache_check_allow`.
-//! Does not say which addresses or files a call may be about.
+//! Does not restrict the addresses or files that a call may use.
 
 use libc::*;
 
@@ -16,7 +16,7 @@ use crate::architecture::SERVERS;
 use crate::system_calls::CallFilter;
 
 impl CallFilter {
-    /// Those of a server, and of the programs that it starts.
+    /// Returns the filter for the calls of a server and of the programs that it starts.
     pub fn of_servers() -> CallFilter {
         CallFilter::none().allowing(CALLS).allowing(SERVERS)
     }
@@ -25,7 +25,7 @@ impl CallFilter {
 /// Calls of all architectures, by purpose.
 #[rustfmt::skip]
 const CALLS: &[c_long] = &[
-    // Bytes.
+    // Input and output of bytes.
     SYS_read, SYS_readv, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_write, SYS_writev,
     SYS_pwrite64, SYS_pwritev, SYS_pwritev2, SYS_lseek, SYS_close, SYS_close_range, SYS_dup,
     SYS_dup3, SYS_sendfile, SYS_splice, SYS_tee, SYS_vmsplice, SYS_copy_file_range, SYS_pipe2,
@@ -66,7 +66,7 @@ const CALLS: &[c_long] = &[
     SYS_rt_sigaction, SYS_rt_sigpending, SYS_rt_sigprocmask, SYS_rt_sigqueueinfo,
     SYS_rt_sigreturn, SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_rt_tgsigqueueinfo,
     SYS_sigaltstack, SYS_signalfd4,
-    // Facts about the process and the host.
+    // Information about the process and the host.
     SYS_getpid, SYS_getppid, SYS_gettid, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
     SYS_getresuid, SYS_getresgid, SYS_getgroups, SYS_capget, SYS_uname, SYS_sysinfo,
     SYS_getrandom,
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs in a thread of its own, which alone is restricted.
+    /// Runs `work` in its own thread, so that only that thread is restricted.
     fn restricted(work: impl FnOnce() + Send + 'static) {
         let run = || {
             rustix::thread::set_no_new_privs(true).unwrap();
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(all.len(), count);
     }
 
-    /// Shows figures and judges none: a machine that runs tests is busy.
+    /// Prints figures and asserts none: a machine that runs tests is busy.
     #[test]
     fn costs() {
         let reads = || {

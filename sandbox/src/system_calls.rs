@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls that a process may make, by seccomp.
 //!
-//! All others fail with ENOSYS, as on a kernel that does not have them: libraries then do without
-//! (the C library takes clone for clone3, whose flags a filter cannot see).
+//! All others fail with ENOSYS, as on a kernel that does not have them, so that libraries use a
+//! fallback (the C library uses clone instead of clone3, whose flags a filter cannot see).
 //!
 //! Sources: seccomp(2), clone(2), open(2).
-//! Does not look at memory: paths are the matter of [`crate::FilePermissions`].
+//! Does not inspect memory: [`crate::FilePermissions`] restricts paths.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct CallFilter {
 }
 
 impl CallFilter {
-    /// None.
+    /// Returns a filter that allows no calls.
     pub fn none() -> CallFilter {
         CallFilter::default()
     }
@@ -36,7 +36,7 @@ impl CallFilter {
         self
     }
 
-    /// Adds calls that make threads, and none that make processes.
+    /// Adds calls that create threads, but none that create processes.
     #[must_use]
     pub fn with_threads(self) -> CallFilter {
         let flag = libc::CLONE_THREAD as u64;
@@ -51,14 +51,14 @@ impl CallFilter {
         self.when(libc::SYS_openat, &[(2, SeccompCmpOp::MaskedEq(flags), reads)])
     }
 
-    /// Adds calls that read and lower the limits of this process, and of no other.
+    /// Adds calls that read and lower the limits of this process only.
     #[must_use]
     pub fn with_own_limits(self) -> CallFilter {
         self.when(libc::SYS_prlimit64, &[(0, SeccompCmpOp::Eq, 0)])
     }
 
-    /// Adds calls that copy descriptors and read and set their flags, and none that let the kernel
-    /// send signals to others (F_SETOWN, F_SETSIG).
+    /// Adds calls that copy descriptors and read and set their flags, but none that make the kernel
+    /// send signals to other processes (F_SETOWN, F_SETSIG).
     #[must_use]
     pub fn with_descriptor_flags(self) -> CallFilter {
         let commands =
@@ -68,13 +68,13 @@ impl CallFilter {
         })
     }
 
-    /// Adds calls that send a signal to this process, which has this number.
+    /// Adds calls that send a signal to this process, whose ID is `process`.
     #[must_use]
     pub fn with_signals_to(self, process: u32) -> CallFilter {
         self.when(libc::SYS_tgkill, &[(0, SeccompCmpOp::Eq, process.into())])
     }
 
-    /// Adds a call where all of its arguments hold.
+    /// Adds a call that is allowed if all conditions on its arguments hold.
     fn when(mut self, call: c_long, arguments: &[(u8, SeccompCmpOp, u64)]) -> CallFilter {
         let condition = |(index, operator, value): &(u8, SeccompCmpOp, u64)| {
             let length = SeccompCmpArgLen::Qword;
@@ -86,10 +86,10 @@ impl CallFilter {
         self
     }
 
-    /// Restricts the calling thread, and those that it makes.
+    /// Restricts the calling thread and the threads that it creates.
     ///
     /// # Errors
-    /// The kernel has no filters, or the architecture is unknown.
+    /// The kernel has no seccomp filters, or the architecture is unknown.
     pub fn restrict(self) -> Result<(), SandboxError> {
         let missing = SeccompAction::Errno(libc::ENOSYS as c_int as u32);
         let compiled = || -> Result<BpfProgram, seccompiler::BackendError> {

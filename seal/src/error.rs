@@ -90,13 +90,13 @@ pub enum FileFault {
     /// Fault of a film, or of its sealed folder.
     #[error(transparent)]
     Stream(#[from] Box<crate::hls::FilmFault>),
-    /// The form of protection does not take this file and leaves it alone; no failure.
+    /// The form of protection does not process this file and skips it; no failure.
     #[error("passed over: {reason}")]
     PassedOver {
-        /// The reason, with the files that the form takes.
+        /// The reason, with the files that the form processes.
         reason: String,
     },
-    /// The source has no file that the form of protection takes.
+    /// The source has no file that the form of protection processes.
     #[error("nothing here to be worked on: no {wanted}")]
     Nothing {
         /// Kind of files that was searched for.
@@ -156,7 +156,7 @@ fn cure(call: &str, error: &io::Error) -> &'static str {
 /// Too many open files.
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
-/// Takes symlinks and special files out of `refused` and returns them as passed over: they are
+/// Removes symlinks and special files from `refused` and returns them as passed over: they are
 /// reported and are no failures, as no form could have sealed them.
 pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
     let is_other = |error: &mut Error| {
@@ -186,10 +186,10 @@ mod tests {
             [(2, "name one that is there"), (13, "give this user"), (28, "make room")]
         {
             let error = Error::host("open", Path::new("films"))(io::Error::from_raw_os_error(code));
-            let said = error.to_string();
+            let message = error.to_string();
             assert!(
-                said.starts_with("open films: ") && said.contains(&format!("; {cure}")),
-                "{said}"
+                message.starts_with("open films: ") && message.contains(&format!("; {cure}")),
+                "{message}"
             );
         }
         let error = Error::host("read", Path::new("films"))(io::Error::from_raw_os_error(5));
@@ -206,10 +206,10 @@ mod tests {
             Error::host("list", Path::new("d"))(io::Error::from_raw_os_error(13)),
         ];
         let passed = passed_over(&mut refused);
-        let said: Vec<_> = passed.iter().map(ToString::to_string).collect();
-        assert!(said[0].starts_with("a: passed over: a symlink"), "{said:?}");
-        assert!(said[1].starts_with("c: passed over: no regular file"), "{said:?}");
-        assert_eq!((said.len(), refused.len()), (2, 2));
+        let messages: Vec<_> = passed.iter().map(ToString::to_string).collect();
+        assert!(messages[0].starts_with("a: passed over: a symlink"), "{messages:?}");
+        assert!(messages[1].starts_with("c: passed over: no regular file"), "{messages:?}");
+        assert_eq!((messages.len(), refused.len()), (2, 2));
     }
 
     #[test]

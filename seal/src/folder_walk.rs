@@ -24,7 +24,7 @@ pub use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 use crate::manifest::Time;
 
-/// A regular file, as the walk saw it.
+/// A regular file in its state during the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     /// Path relative to the root.
@@ -37,7 +37,7 @@ pub struct File {
     pub changed: Time,
     /// Permission bits.
     pub mode: u32,
-    /// Inode number, which tells a file from a later one of the same name.
+    /// Inode number, which distinguishes a file from a later one of the same name.
     pub inode: u64,
 }
 
@@ -48,7 +48,7 @@ impl File {
     }
 }
 
-/// A folder, as the walk saw it.
+/// A folder in its state during the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     /// Path relative to the root; the root itself is `.`.
@@ -151,7 +151,7 @@ enum Task {
     Look { folder: Arc<OwnedFd>, paths: Vec<CString>, prefix_bytes: usize },
 }
 
-/// Tasks that no thread has taken, and the number of running tasks, which may add more.
+/// Tasks that no thread has claimed, and the number of running tasks, which may add more.
 #[derive(Default)]
 struct TaskQueue {
     state: Mutex<(Vec<Task>, usize)>,
@@ -164,7 +164,7 @@ impl TaskQueue {
         self.changed.notify_one();
     }
 
-    /// Returns the number of tasks that no thread has taken.
+    /// Returns the number of tasks that no thread has claimed.
     fn waiting(&self) -> usize {
         self.state.lock().expect("no walker panicked").0.len()
     }

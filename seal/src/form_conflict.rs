@@ -116,7 +116,7 @@ mod tests {
         }
         fs::remove_file(path("sealed").join(JOURNAL)).unwrap();
         assert!(refuse_with_films(&DirHandle::open(&path("sealed")).unwrap(), 1).is_ok());
-        // A link leads to where it leads.
+        // A link is resolved: the folder that it points to counts.
         std::os::unix::fs::symlink("sealed", path("link")).unwrap();
         assert!(refuse_for_films(&path("link/new")).is_err());
     }

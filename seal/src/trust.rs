@@ -228,9 +228,9 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let root = DirHandle::open(folder.path()).unwrap();
-        for (mode, is_taken) in [(0o700, true), (0o755, true), (0o770, false), (0o702, false)] {
+        for (mode, is_accepted) in [(0o700, true), (0o755, true), (0o770, false), (0o702, false)] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
-            assert_eq!(super::folder(root.fd()).unwrap().is_ok(), is_taken, "{mode:o}");
+            assert_eq!(super::folder(root.fd()).unwrap().is_ok(), is_accepted, "{mode:o}");
         }
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
         if std::os::unix::fs::chown(folder.path(), Some(65_534), None).is_err() {

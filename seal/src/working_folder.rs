@@ -395,7 +395,7 @@ fn is_random(digits: &[u8]) -> bool {
 /// the run is killed before it removes the marker, the next run into the published folder does.
 pub(crate) const MARKER: &CStr = c".pagewire-unfinished-folder";
 const MARKER_BYTES_MAX: u64 = 255;
-/// 64 bits: nobody can make that many names in advance.
+/// 64 bits: no user can make that many names in advance.
 const RANDOM_DIGITS: usize = 16;
 /// Most names that are tried; a second one is needed once in 2⁶⁴ runs.
 const ATTEMPTS: usize = 8;
@@ -480,15 +480,15 @@ mod tests {
         assert!(left.working.is_none());
         let notes: Vec<_> = left.notes.iter().map(ToString::to_string).collect();
         assert_eq!(notes.len(), 6, "{notes:?}");
-        let told = |digit, found: &str| {
+        let assert_noted = |digit, found: &str| {
             let path = name(digit).display().to_string();
             assert!(notes.iter().any(|n| n.starts_with(&path) && n.contains(found)), "{notes:?}");
         };
-        told('0', "a symlink");
-        told('1', "no folder");
-        told('2', "others can write to it (mode 0777)");
-        told('3', "left as it is");
-        told('4', "left as it is");
+        assert_noted('0', "a symlink");
+        assert_noted('1', "no folder");
+        assert_noted('2', "others can write to it (mode 0777)");
+        assert_noted('3', "left as it is");
+        assert_noted('4', "left as it is");
         assert_eq!(std::fs::read(victim.join("dear")).unwrap(), b"dear");
         assert_eq!(std::fs::read(name('3').join("dear")).unwrap(), b"dear");
     }

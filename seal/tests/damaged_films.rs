@@ -144,8 +144,12 @@ fn playlists_and_segments_that_are_gone_are_named_and_so_are_films_that_were_nev
     fs::remove_file(place.path("t/b/00003.ts")).expect("removed");
     let failed = text(&place.verified(None).failed);
     let cure = "missing from the sealed film; seal it again";
-    let said = |name: &str| failed.iter().any(|line| line.ends_with(&format!("{name}: {cure}")));
-    assert!(failed.len() == 2 && said("a/master.m3u8") && said("b/00003.ts"), "{failed:?}");
+    let is_reported =
+        |name: &str| failed.iter().any(|line| line.ends_with(&format!("{name}: {cure}")));
+    assert!(
+        failed.len() == 2 && is_reported("a/master.m3u8") && is_reported("b/00003.ts"),
+        "{failed:?}"
+    );
 
     assert_eq!(place.sealed(false).1, 0);
     let films = place.path("films");

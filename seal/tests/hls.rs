@@ -349,14 +349,14 @@ fn one_films_failure_is_its_own_and_named() {
     assert!(passed_over[1].contains("notes.txt: passed over: not called"), "{passed_over:?}");
     let mut failed: Vec<_> = outcome.failed.iter().map(Error::to_string).collect();
     failed.sort();
-    let said = [
+    let expected = [
         ("film.ts", "film.mts becomes"),
         ("film/part.ts", "or is in"),
         ("noise.ts", "not an MPEG transport stream"),
         ("short.ts", "shorter than two packets"),
     ];
-    assert_eq!(failed.len(), said.len(), "{failed:#?}");
-    for ((name, what), error) in said.iter().zip(&failed) {
+    assert_eq!(failed.len(), expected.len(), "{failed:#?}");
+    for ((name, what), error) in expected.iter().zip(&failed) {
         assert!(error.contains(name) && error.contains(what), "{error}");
     }
     assert_eq!(opened(&place.path("t/film"), &place.path("back.ts"), &derived()), [""; 0]);
@@ -367,17 +367,17 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     let place = Place::new();
     assert_eq!(run(&place.source("film.ts"), &place.path("t"), &protected()), [""; 0]);
     let film = place.path("t/film");
-    let said = "segment 0 does not open as what was sealed: a wrong key or a damaged file";
+    let expected = "segment 0 does not open as what was sealed: a wrong key or a damaged file";
     let wrong = SegmentKeySource::Derived(keys(2));
     let back = place.path("back.ts");
     for keys in [&wrong, &derived()] {
         let failed = match std::ptr::eq(keys, &wrong) {
-            true => vec![said.to_owned()],
+            true => vec![expected.to_owned()],
             false => opened(&film, &back, keys),
         };
-        assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
+        assert!(failed.len() == 1 && failed[0].contains(expected), "{failed:?}");
         let failed = verified(&film, None, keys);
-        assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
+        assert!(failed.len() == 1 && failed[0].contains(expected), "{failed:?}");
         // In the second round the key is right and the segment is damaged.
         let mut segment = fs::read(film.join("00000.ts")).expect("there");
         segment[5000] ^= 1;
@@ -390,7 +390,7 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
             unseal(&film, &back, &derived(), false, &settings(), &SealProgress::default());
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("If this is that key, put 00000.ts back"), "{bytes}: {refused}");
-        assert!(verified(&film, None, &derived())[0].contains(said), "{bytes}");
+        assert!(verified(&film, None, &derived())[0].contains(expected), "{bytes}");
     }
     assert!(!back.exists());
     let failed = verified(&film, None, &SegmentKeySource::None);
@@ -485,8 +485,8 @@ fn a_source_that_changed_since_is_told_from_what_was_sealed_of_it() {
     changed[188 * 1000 + 50] ^= 1;
     fs::write(place.source("film.ts"), &changed).expect("written");
     let failed = verified(&place.path("t"), Some(&place.path("source")), &derived());
-    let said = format!("byte {}: the source", 188 * 1000 + 50);
-    assert!(failed.len() == 1 && failed[0].contains(&said), "{failed:?}");
+    let expected = format!("byte {}: the source", 188 * 1000 + 50);
+    assert!(failed.len() == 1 && failed[0].contains(&expected), "{failed:?}");
     fs::write(place.source("film.ts"), &CLIP[..CLIP.len() - 188]).expect("written");
     assert_eq!(verified(&place.path("t"), Some(&place.path("source")), &derived()).len(), 1);
 }

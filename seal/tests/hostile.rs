@@ -190,17 +190,23 @@ fn programmes_that_would_fill_the_disk_are_refused_before_anything_is_written() 
     // A data stream of its own makes each programme different.
     let programmes: Vec<_> =
         (0..40).map(|at| programme(&[VIDEO, SOUND, (0x06, 0x300 + at)])).collect();
-    let said = Place::with(&film(&programmes, &[])).refused();
-    assert!(said.contains("its 40 parts (programmes and further sounds) would take"), "{said}");
-    assert!(said.contains("over 6 times") && said.contains("ffmpeg -i FILE -map 0:p:"), "{said}");
+    let message = Place::with(&film(&programmes, &[])).refused();
+    assert!(
+        message.contains("its 40 parts (programmes and further sounds) would take"),
+        "{message}"
+    );
+    assert!(
+        message.contains("over 6 times") && message.contains("ffmpeg -i FILE -map 0:p:"),
+        "{message}"
+    );
 
     let described = |at: u8| Programme {
         descriptors: vec![0x05, 4, b'T', b'E', b'S', at],
         streams: vec![VIDEO, SOUND, (0x0f, 0x102), (0x0f, 0x103)],
     };
     let programmes: Vec<_> = (0..128).map(described).collect();
-    let said = Place::with(&film(&programmes, &[0x102, 0x103])).refused();
-    assert!(said.contains("128 programmes with more than 256 parts"), "{said}");
+    let message = Place::with(&film(&programmes, &[0x102, 0x103])).refused();
+    assert!(message.contains("128 programmes with more than 256 parts"), "{message}");
 }
 
 #[test]
@@ -235,17 +241,17 @@ fn a_sound_without_packets_is_not_announced_and_is_named() {
 
 #[test]
 fn a_film_that_takes_more_than_its_size_is_told_before_it_is_written() {
-    static TOLD: AtomicU64 = AtomicU64::new(0);
-    fn tell(remark: &Error) {
-        let said = remark.to_string();
-        assert!(said.contains("times its size"), "{said}");
-        TOLD.fetch_add(1, Ordering::Relaxed);
+    static REMARKS: AtomicU64 = AtomicU64::new(0);
+    fn count_remark(remark: &Error) {
+        let message = remark.to_string();
+        assert!(message.contains("times its size"), "{message}");
+        REMARKS.fetch_add(1, Ordering::Relaxed);
     }
     let place = Place::with(&film(&[programme(&[VIDEO, SOUND]), programme(&[VIDEO])], &[]));
-    let planned = HlsProgress::telling(tell);
+    let planned = HlsProgress::telling(count_remark);
     let outcome = place.sealed(&clear(), &planned).expect("it can begin");
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
-    assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+    assert_eq!(REMARKS.load(Ordering::Relaxed), 1);
     assert!(!outcome.remarks.iter().any(|r| r.to_string().contains("times its size")));
 }
 
@@ -264,15 +270,21 @@ fn what_is_changed_in_front_of_a_segment_or_in_its_place_is_noticed() {
         let mut changed = whole.clone();
         changed[PACKET + 17] ^= 1;
         fs::write(at("00000.ts"), &changed).expect("written");
-        let said = place.verified(&options);
-        assert!(said.len() == 1 && said[0].contains("segment 0 does not open"), "{said:?}");
+        let messages = place.verified(&options);
+        assert!(
+            messages.len() == 1 && messages[0].contains("segment 0 does not open"),
+            "{messages:?}"
+        );
         fs::write(at("00000.ts"), &whole).expect("written");
 
         // Tables counted as the film's own, and segments swapped together with their keys.
         for (from, to) in [("TABLES=2", "TABLES=0"), ("TABLES=2", "TABLES=3")] {
             fs::write(at(MEDIA), media.replacen(from, to, 1)).expect("written");
-            let said = place.verified(&options);
-            assert!(said.len() == 1 && said[0].contains("segment 0 does not open"), "{said:?}");
+            let messages = place.verified(&options);
+            assert!(
+                messages.len() == 1 && messages[0].contains("segment 0 does not open"),
+                "{messages:?}"
+            );
         }
         let lines: Vec<_> = media.lines().collect();
         let ours = |index: usize| {
@@ -295,8 +307,11 @@ fn what_is_changed_in_front_of_a_segment_or_in_its_place_is_noticed() {
         fs::rename(&first, at("x")).expect("renamed");
         fs::rename(&second, &first).expect("renamed");
         fs::rename(at("x"), &second).expect("renamed");
-        let said = place.verified(&options);
-        assert!(said.len() == 1 && said[0].contains("segment 1 does not open"), "{said:?}");
+        let messages = place.verified(&options);
+        assert!(
+            messages.len() == 1 && messages[0].contains("segment 1 does not open"),
+            "{messages:?}"
+        );
     }
 }
 
@@ -343,8 +358,8 @@ fn films_are_not_sealed_into_a_folder_of_sealed_files() {
         );
         let refused = refused.unwrap_err();
         assert!(refused.is_caller(), "{refused}");
-        let said = refused.to_string();
-        assert!(said.contains("was made by seal folder or seal epub"), "{said}");
+        let message = refused.to_string();
+        assert!(message.contains("was made by seal folder or seal epub"), "{message}");
     }
     assert_eq!(fs::read_dir(place.path("t")).expect("a folder").count(), 1);
 }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One line for each answer over HTTP and each session of RTSP, in the combined format.
 //!
-//! A thread of its own formats and writes; a bounded queue leads to it. A disk that is slow or full
-//! costs lines, which are counted, and never holds up an answer. What a client has written is
-//! escaped as Apache escapes it: no request forges a line. Queries are left out, since they may
-//! hold tokens.
+//! A separate thread formats and writes; a bounded queue leads to it. A slow or full disk costs
+//! lines, which are counted, and never delays an answer. Text from clients is escaped as Apache
+//! escapes it: no request forges a line. Queries are left out, since they may hold tokens.
 //!
-//! Costs a line's strings and a place in the queue for each answer, nothing where there is no log.
+//! Costs a line's strings and a place in the queue for each answer, and nothing without a log.
 //!
 //! Sources: Apache HTTP Server 2.4, "Log Files" (combined log format; escapes since 2.0.46),
 //! logrotate(8); open(2) (`O_APPEND`).
-//! Does not rotate files: it opens its file again when told to.
+//! Does not rotate files: it opens its file again on request.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -170,7 +169,7 @@ impl LogOutput {
 
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // Names of users and films are nobody else's. A pipe without a reader is an error, not a wait.
+    // The names of users and films are private. A pipe without a reader is an error, not a wait.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     options.append(true).create(true).mode(0o640).custom_flags(flags).open(path)
 }
@@ -198,7 +197,7 @@ fn write_lines(
         text.clear();
         let mut count = 0;
         let mut next = Some(queued);
-        // What has gathered leaves by one write.
+        // One write sends all lines gathered so far.
         while let Some(queued) = next {
             if let Queued::Line(line, time) = queued {
                 format_line(&mut text, &line, &time);

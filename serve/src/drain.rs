@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server that accepts no more, and serves to the end what it has begun.
+//! Drains a server: it accepts no more, and serves to the end the clients that it has.
 //!
-//! It begins when a successor has taken over the listening sockets. Connections of HTTP are closed
-//! behind the next answer, HTTP/2 tells its clients so (GOAWAY); sessions of RTSP play on, and
-//! their connections are served as before. Costs a relaxed load of an atomic per HTTP/1 request.
+//! A drain begins when a successor has taken over the listening sockets. Connections of HTTP are
+//! closed after the next answer, HTTP/2 signals this to its clients (GOAWAY); sessions of RTSP
+//! play on, and their connections are served as before. Costs a relaxed load of an atomic per
+//! HTTP/1 request.
 //!
 //! Sources: RFC 9112 §9.6 (close), RFC 9113 §6.8 (GOAWAY).
 //! Does not start the successor ([`crate::handover`]).
@@ -26,17 +27,17 @@ use crate::server::Server;
 #[derive(Debug)]
 pub(crate) struct Drain {
     is_begun: AtomicBool,
-    told: watch::Sender<bool>,
+    begun_sender: watch::Sender<bool>,
 }
 
 impl Drain {
     pub(crate) fn new() -> Drain {
-        Drain { is_begun: AtomicBool::new(false), told: watch::Sender::new(false) }
+        Drain { is_begun: AtomicBool::new(false), begun_sender: watch::Sender::new(false) }
     }
 
     pub(crate) fn begin(&self) {
         self.is_begun.store(true, Ordering::Relaxed);
-        self.told.send_replace(true);
+        self.begun_sender.send_replace(true);
     }
 
     pub(crate) fn is_begun(&self) -> bool {
@@ -46,13 +47,13 @@ impl Drain {
     /// Completes when the drain begins.
     pub(crate) async fn begun(&self) {
         // The sender lives as long as this.
-        let _ = self.told.subscribe().wait_for(|begun| *begun).await;
+        let _ = self.begun_sender.subscribe().wait_for(|begun| *begun).await;
     }
 }
 
 impl Server {
-    /// Offers this server's sockets to a process that is still to be started, which gets the end of
-    /// the link as its standard input. `notes` are facts that the new process may ask for.
+    /// Offers this server's sockets to a process that is still to be started, which receives the
+    /// end of the link as its standard input. `notes` are facts that the new process may request.
     ///
     /// # Errors
     /// No socket pair could be made.
@@ -60,8 +61,8 @@ impl Server {
         Successor::offer(&self.sockets, self.state.ports.pair(), notes)
     }
 
-    /// Stops accepting in favour of a successor that serves. Sessions, downloads and connections go
-    /// on; channels leave their targets to the successor.
+    /// Stops accepting in favour of a successor that serves. Sessions, downloads and connections
+    /// continue; channels leave their targets to the successor.
     pub fn retire(&mut self, successor: Successor) {
         self.sockets = Default::default();
         self.state.drain.begin();

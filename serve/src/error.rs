@@ -38,7 +38,7 @@ pub enum Setting {
     Rtsps,
     /// [`crate::Config::tls`]: the certificate of [`crate::TlsSource::Files`].
     TlsCert,
-    /// [`crate::Config::tls`]: its key.
+    /// [`crate::Config::tls`]: the private key of [`crate::TlsSource::Files`].
     TlsKey,
     /// [`crate::Config::tls`]: [`crate::TlsSource::SelfSigned`].
     TlsSelfSigned,
@@ -189,7 +189,7 @@ pub enum Error {
     /// Caller: a setting of a channel that cannot be used.
     #[error(transparent)]
     Channel(Box<InvalidChannel>),
-    /// Caller: an option of access cannot be used.
+    /// Caller: an option of access control cannot be used.
     #[error(transparent)]
     Access(#[from] access::Error),
     /// Host: a path cannot be used on this machine.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Accepts, counts and serves connections, each in a task of its own.
 //!
-//! When the process has no file descriptor left, a new client is told the reason and existing ones
-//! are not disturbed. A connection over a limit on clients ([`crate::limits`]) is told the reason,
+//! When the process has no file descriptor left, a new client receives the reason and existing ones
+//! are not disturbed. A connection over a limit on clients ([`crate::limits`]) receives the reason,
 //! too, but at most [`REFUSING_MAX`] at once: in a flood the others are closed without an answer.
 //!
-//! Each listener reserves a descriptor for that: the new client takes its place, is answered, and
-//! is atomically replaced by the reserve again (dup2). While a reserve is free no other listener
-//! accepts.
+//! Each listener reserves a descriptor for that: the new client occupies its place, is answered,
+//! and is atomically replaced by the reserve again (dup2). While a reserve is free no other
+//! listener accepts.
 //!
 //! Sources: accept(2) (EMFILE, ENFILE), dup(2) (dup3 closes and replaces atomically).
 //! Does not count clients ([`crate::limits`] does).
@@ -35,7 +35,7 @@ use crate::rtsp::rtsp_input::read_some;
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
 
-/// Serves connections until it is aborted, which aborts them, too, or until a drain has begun and
+/// Serves connections until it is aborted, which also aborts them, or until a drain has begun and
 /// they have ended. `connection` makes the task of one, and names the runtime that the task runs
 /// on.
 pub(crate) async fn serve<F>(
@@ -47,7 +47,7 @@ pub(crate) async fn serve<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let mut reserve = Reserve::new();
-    let mut said: Option<Instant> = None;
+    let mut warned_at: Option<Instant> = None;
     let mut served = JoinSet::new();
     let refusing = Arc::new(Semaphore::new(REFUSING_MAX));
     let draining = server.clone();
@@ -69,7 +69,7 @@ pub(crate) async fn serve<F>(
                     match server.limits.connect(peer.ip(), &stream) {
                         Ok(permit) => {
                             let (runtime, task) = connection(stream, peer, server.clone());
-                            // In a box: an async block keeps what it awaits twice.
+                            // The future is boxed: an async block stores an awaited future twice.
                             let task = Box::pin(task);
                             let counted = async move {
                                 task.await;
@@ -91,8 +91,8 @@ pub(crate) async fn serve<F>(
                     }
                 }
                 Err(error) if is_exhausted(&error) => {
-                    if said.is_none_or(|said| said.elapsed() > WARN_EVERY) {
-                        said = Some(Instant::now());
+                    if warned_at.is_none_or(|warned_at| warned_at.elapsed() > WARN_EVERY) {
+                        warned_at = Some(Instant::now());
                         tracing::warn!(
                             "accept: {error}; refusing connections until one ends (raise ulimit -n)"
                         );
@@ -125,7 +125,7 @@ async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     .await
 }
 
-/// Locks the process's descriptors while one is taken for a new client.
+/// Locks the process's descriptors while one is used for a new client.
 fn accepting() -> MutexGuard<'static, ()> {
     static ACCEPTING: Mutex<()> = Mutex::new(());
     ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,7 +145,7 @@ impl Reserve {
         reserve
     }
 
-    /// Takes a free descriptor if the reserve is empty.
+    /// Opens a free descriptor if the reserve is empty.
     fn fill(&mut self) {
         if self.held.is_none() {
             let null = self.null.as_ref().and_then(|null| null.try_clone().ok());
@@ -192,15 +192,15 @@ impl Reserve {
     }
 }
 
-/// True when descriptors ran out, of the process or of the whole system.
+/// True if descriptors are exhausted, of the process or of the whole system.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
-    let spent = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-    error.raw_os_error().is_some_and(|code| spent.iter().any(|e| e.raw_os_error() == code))
+    let exhausted = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    error.raw_os_error().is_some_and(|code| exhausted.iter().any(|e| e.raw_os_error() == code))
 }
 
 /// Sends `refusal` to a peer that is not served.
 async fn turn_away(stream: &mut TcpStream, refusal: &[u8]) {
-    // Optional: a peer that does not accept it loses nothing.
+    // The refusal is optional: a peer that does not accept it loses nothing.
     let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
     // Unread bytes would turn the close into a reset, and the answer would be lost.
     let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
@@ -213,7 +213,7 @@ pub(crate) async fn write(stream: &TcpStream, bytes: &[u8], wait: Duration) -> b
 
 /// Shuts down the sending side and lets the peer read the answer for a limited time.
 pub(crate) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    // Of TLS the shutdown sends an alert, which a peer that reads nothing does not accept.
+    // The shutdown of TLS sends an alert, which a peer that reads nothing does not accept.
     if let Ok(Ok(())) = timeout(LINGER, stream.shutdown()).await {
         let mut sink = [0; 4096];
         let drain = async {
@@ -253,6 +253,6 @@ const REFUSAL: Duration = Duration::from_millis(50);
 const REFUSING_MAX: usize = 8;
 /// Least time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Most bytes read of a peer that goes on sending: more than it has on the way.
+/// Most bytes read from a peer that keeps sending: more than it has in flight.
 const DRAINED_BYTES_MAX: usize = 16 << 20;
 const LINGER: Duration = Duration::from_millis(500);

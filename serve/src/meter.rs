@@ -197,7 +197,7 @@ pub(crate) struct Meters {
 pub struct ServerMetrics {
     /// Sessions set up and not yet ended.
     pub sessions: usize,
-    /// Those of them whose media uses their RTSP connection.
+    /// Sessions among them whose media uses their RTSP connection.
     pub sessions_interleaved: usize,
     /// Sessions set up since the start.
     pub sessions_total: u64,

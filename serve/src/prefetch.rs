@@ -28,7 +28,7 @@ use crate::library::asset::Source;
 use crate::library::track_asset::{Chapter, ChapterKey, TrackSource};
 use crate::wire_image::ImageLayout;
 
-/// Packets of a session known to be in memory, in one form of its asset.
+/// Packets of a session that are in memory, in one form of its asset.
 #[derive(Default)]
 pub(crate) struct ReadyRange(Mutex<ReadyRangeState>);
 
@@ -40,8 +40,8 @@ struct ReadyRangeState {
 }
 
 impl ReadyRange {
-    /// Returns one past the last sendable packet, seen from `packet`; `packet` itself when nothing
-    /// is known.
+    /// Returns one past the last sendable packet, seen from `packet`; `packet` itself when none is
+    /// sendable.
     pub(crate) fn ready_to(&self, packet: u64) -> u64 {
         let state = self.0.lock().unwrap();
         if state.ready.contains(&packet) { state.ready.end } else { packet }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Another configuration for a running server, without the end of a session.
 //!
-//! All that a host or a file can refuse is opened first; then each part takes its new value. So a
-//! configuration with a fault changes nothing. What is replaced: limits, pace and rates
-//! ([`ClientLimits`](crate::ClientLimits)), the time-out of new sessions, the allowed origin, rules
-//! and credentials of access, tokens and sources of keys, the certificate's files, channels.
-//! Everything else of [`Config`] (addresses, folder, cache, ports, paths, pacers, cipher of
-//! segments) stays as it was: the caller knows what it changed and names what needs a restart.
+//! The reload first opens everything that a host or a file can refuse; then each part adopts its
+//! new value. So a configuration with a fault changes nothing. The reload replaces limits, pace and
+//! rates ([`ClientLimits`](crate::ClientLimits)), the time-out of new sessions, the allowed origin,
+//! rules and credentials of access, tokens and sources of keys, the certificate's files, and
+//! channels. Everything else of [`Config`] (addresses, folder, cache, ports, paths, pacers, cipher
+//! of segments) stays unchanged: the caller compares the configurations and names the values that
+//! need a restart.
 //!
 //! Costs nothing to sessions that play: nothing here is read for a packet.
 //!
@@ -40,7 +41,7 @@ pub struct Reloaded {
 
 impl Server {
     /// Puts another configuration into force, as far as a running server can; waits for the end of
-    /// channels that are no more. Called again meanwhile, it waits its turn.
+    /// removed channels. A concurrent call waits for this one.
     ///
     /// # Errors
     /// See [`Error`]; nothing has changed.
@@ -85,9 +86,9 @@ impl Server {
 }
 
 impl Server {
-    /// Checks a configuration for the listeners that this server has, which no reload moves: those
-    /// of a service manager win over addresses of the file, as at the start, and the
-    /// administrator's stays open to whom it is open, also where the file names it no more.
+    /// Checks a configuration for the listeners that this server has, which no reload moves: a
+    /// service manager's listeners win over addresses of the file, as at the start, and the
+    /// administrator's listener stays open to the same clients, even if the file names it no more.
     fn check(&self, config: &mut Config) -> Result<(), Error> {
         config.enter_managed(&self.sockets);
         config.check()?;

@@ -130,12 +130,12 @@ impl Server {
         let posters =
             Posters::start(&config.thumbnails, &cache, config.thumbnail_bytes_max, &library)?;
         let readers = Readers::start(fetch)?;
-        let (told, events) = tokio::sync::mpsc::unbounded_channel();
+        let (event_sender, events) = tokio::sync::mpsc::unbounded_channel();
         let prefetch_handle = readers.prefetch_handle();
         let pacing = PacingChoice::new(config.pacing, meters.sessions_txtime.clone());
         let bursts = (config.burst, pacing);
         let pacers =
-            Pacers::start(&meters.pacers, chosen.streams, bursts, &prefetch_handle, &told)?;
+            Pacers::start(&meters.pacers, chosen.streams, bursts, &prefetch_handle, &event_sender)?;
         let watch = FolderWatch::start(&library)?;
         let (cache_folder, is_successor) = (config.cache.as_deref(), predecessor.is_some());
         let channels =
@@ -446,19 +446,19 @@ mod tests {
 
     #[test]
     fn addresses_told_can_be_opened() {
-        let told = |bound: &str, host: &[&str]| {
+        let addresses = |bound: &str, host: &[&str]| {
             let host: Vec<IpAddr> = host.iter().map(|ip| ip.parse().unwrap()).collect();
-            let told = openable(bound.parse().unwrap(), &host).into_iter();
-            told.map(|address| address.to_string()).collect::<Vec<_>>().join(" ")
+            let addresses = openable(bound.parse().unwrap(), &host).into_iter();
+            addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(" ")
         };
         let host =
             ["127.0.0.1", "::1", "fe80::1", "fd00::5", "2001:db8::5", "10.0.0.7", "169.254.1.1"];
-        assert_eq!(told("0.0.0.0:80", &host), "10.0.0.7:80");
-        assert_eq!(told("[::]:80", &host), "10.0.0.7:80 [2001:db8::5]:80 [fd00::5]:80");
-        assert_eq!(told("192.0.2.1:80", &host), "192.0.2.1:80");
-        assert_eq!(told("127.0.0.1:80", &host), "127.0.0.1:80");
-        assert_eq!(told("0.0.0.0:80", &host[..2]), "127.0.0.1:80");
-        assert_eq!(told("[::]:80", &[]), "[::1]:80");
+        assert_eq!(addresses("0.0.0.0:80", &host), "10.0.0.7:80");
+        assert_eq!(addresses("[::]:80", &host), "10.0.0.7:80 [2001:db8::5]:80 [fd00::5]:80");
+        assert_eq!(addresses("192.0.2.1:80", &host), "192.0.2.1:80");
+        assert_eq!(addresses("127.0.0.1:80", &host), "127.0.0.1:80");
+        assert_eq!(addresses("0.0.0.0:80", &host[..2]), "127.0.0.1:80");
+        assert_eq!(addresses("[::]:80", &[]), "[::1]:80");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -512,8 +512,8 @@ mod tests {
         assert!(seen.bye, "{seen:?}");
     }
 
-    /// Frames of no channel as fast as they can be sent: between two turns of another task the
-    /// connection takes what one read can hold.
+    /// Sends frames of unknown channels as fast as possible: between two turns of another task the
+    /// connection processes at most the frames of one read.
     #[tokio::test]
     async fn a_peer_whose_input_never_runs_out_has_a_read_a_turn() {
         const FRAMES: usize = 200_000;
@@ -531,17 +531,18 @@ mod tests {
         let seen = server.clone();
         // A task like the connection's: the runtime polls the test itself less often.
         let counting = tokio::spawn(async move {
-            let (mut taken, mut most) = (0, 0);
-            while taken < FRAMES as u64 {
+            let (mut counted, mut most) = (0, 0);
+            while counted < FRAMES as u64 {
                 behind_others().await;
                 let now = seen.report().frames_unexpected;
-                (most, taken) = (most.max(now - taken), now);
+                (most, counted) = (most.max(now - counted), now);
             }
             most
         });
         let most = tokio::time::timeout(Duration::from_secs(60), counting).await;
         let most = most.expect("all frames are taken").unwrap();
-        // 2 KiB of frames of 4 bytes, and one whose first bytes came before.
+        // One read of 2 KiB holds frames of 4 bytes, and the end of one whose start was read
+        // before.
         assert!(most <= 513, "{most} frames in one turn");
         drop(pouring.join().unwrap());
         Arc::into_inner(server).unwrap().stop().await;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A value that a reload replaces while others read it.
 //!
-//! A reader gets a reference count of the value of the moment and keeps it as long as it needs: a
-//! request sees one state from its begin to its end. Costs a read lock and two reference counts a
-//! read; so it is read once a connection, session, request or turn of a download, never for a
-//! packet. Alternative: the crate `arc-swap`, whose reads take no lock; nothing here reads often
-//! enough for a dependency.
+//! A reader gets a reference count of the current value and keeps it as long as it needs: a request
+//! sees one state from its start to its end. Costs a read lock and two reference counts a read; so
+//! it is read once a connection, session, request or turn of a download, never for a packet.
+//! Alternative: the crate `arc-swap`, whose reads use no lock; no read here is frequent enough to
+//! justify a dependency.
 //!
 //! Sources: `std::sync::RwLock`.
-//! Does not tell readers of a replacement.
+//! Does not notify readers of a replacement.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -21,13 +21,13 @@ impl<T> Swapped<T> {
         Swapped(RwLock::new(Arc::new(value)))
     }
 
-    /// Returns the value of the moment.
+    /// Returns the current value.
     pub(crate) fn current(&self) -> Arc<T> {
         // No statement leaves the reference half replaced.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another value in its place; those who have read the old one keep it.
+    /// Replaces the value; readers of the old one keep it.
     pub(crate) fn replace(&self, value: T) {
         let value = Arc::new(value);
         let old = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end of a task's turn on its thread.
 //!
-//! A task that reads a peer's input takes a bounded share of it a turn, one read, and then lets the
-//! others have theirs: input that is ready never makes it wait, so nothing else would end its turn.
+//! A task that reads a peer's input processes one read of it a turn, and then lets the others run:
+//! input that is ready never makes the task wait, so nothing else would end its turn.
 //!
 //! Costs nothing but the scheduling. Does not look for new events.
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes to a TCP peer; a slow peer has as long as it makes progress, one that
-//! accepts nothing is disconnected.
+//! Writes to a TCP peer; disconnects a peer that makes no progress, and gives a slow one time.
 //!
 //! A peer begins with an allowance of time ([`crate::config::Timeouts::write`]); every byte that it
 //! acknowledges adds to it, up to twice the allowance. So an answer of any length may take as long
@@ -23,7 +22,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Time that the peer of one answer may still take.
+/// Time that remains to the peer of one answer.
 pub(crate) struct Allowance {
     until: Instant,
     most: Duration,
@@ -45,7 +44,7 @@ impl Allowance {
         self.queued += bytes;
     }
 
-    /// Adds a time in which nothing was sent by the server's own decision.
+    /// Adds a time in which the server itself decided to send nothing.
     pub(crate) fn pause(&mut self, time: Duration) {
         self.until += time;
     }
@@ -90,11 +89,11 @@ impl Allowance {
         true
     }
 
-    /// Credits acknowledged bytes; false when the allowance is used up.
+    /// Credits acknowledged bytes; false if the allowance is exhausted.
     fn look(&mut self, unacknowledged: u64, now: Instant) -> bool {
-        let taken = self.queued.saturating_sub(unacknowledged);
+        let acknowledged = self.queued.saturating_sub(unacknowledged);
         self.queued = self.queued.min(unacknowledged);
-        let earned = Duration::from_millis(taken.saturating_mul(1000) / RATE_MIN);
+        let earned = Duration::from_millis(acknowledged.saturating_mul(1000) / RATE_MIN);
         let latest = now + self.most;
         self.until = self.until.checked_add(earned).map_or(latest, |until| until.min(latest));
         now < self.until
@@ -129,7 +128,7 @@ fn is_connected(stream: &TcpStream) -> bool {
     is_polled && !is_ended && stream.take_error().is_ok_and(|error| error.is_none())
 }
 
-/// Least rate, bytes a second: a modem's; a slower peer is an attack or has gone away. A receiver
+/// Least rate, bytes a second: that of a modem; a slower peer is an attack or is gone. A receiver
 /// opens its window in steps of up to 64 KiB on loopback, for which this rate credits a minute.
 pub(crate) const RATE_MIN: u64 = 1024;
 /// Precision of a peer's deadline.
@@ -141,14 +140,14 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    /// Returns the seconds until a peer is disconnected that has acknowledged `taken(second)`
-    /// bytes.
-    fn ended(queued: u64, taken: impl Fn(u64) -> u64) -> Option<u64> {
+    /// Returns the seconds until a peer is disconnected that has acknowledged
+    /// `acknowledged(second)` bytes.
+    fn ended(queued: u64, acknowledged: impl Fn(u64) -> u64) -> Option<u64> {
         let mut allowance = Allowance::new(WAIT);
         let began = allowance.until - WAIT;
         allowance.handed(queued);
         (1..3600).find(|&second| {
-            let left = queued.saturating_sub(taken(second));
+            let left = queued.saturating_sub(acknowledged(second));
             !allowance.look(left, began + Duration::from_secs(second))
         })
     }

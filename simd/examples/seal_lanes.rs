@@ -40,7 +40,7 @@ fn timed(
     mut encrypt: impl FnMut(&mut [Message<'_>]),
 ) -> (Vec<Vec<u8>>, Duration) {
     let mut texts = Vec::new();
-    let mut spent = Duration::ZERO;
+    let mut elapsed = Duration::ZERO;
     for _ in 0..ROUNDS {
         texts = plain.to_vec();
         let mut ivs = [[9; BLOCK_BYTES]; MESSAGES];
@@ -49,9 +49,9 @@ fn timed(
             each.map(|((bytes, iv), key)| Message { key, iv, bytes }).collect();
         let start = Instant::now();
         encrypt(&mut messages);
-        spent += start.elapsed();
+        elapsed += start.elapsed();
     }
-    (texts, spent)
+    (texts, elapsed)
 }
 
 /// Returns the plaintexts of the messages.

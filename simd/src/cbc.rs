@@ -43,8 +43,8 @@ pub const BLOCK_BYTES: usize = 16;
 /// end, lanes are empty.
 pub const LANES: usize = 16;
 
-/// Bytes of a message that a caller should give a call when it moves them itself, from a file or to
-/// one: the data of all lanes, read, encrypted and about to be written, then stays in the
+/// Bytes of a message that a caller should pass in a call when it moves them itself, from a file or
+/// to one: the data of all lanes, read, encrypted and about to be written, then stays in the
 /// second-level cache. From memory to memory by copies, 16 messages in slices of 2 KiB: 3.2 GB/s;
 /// 16 KiB: 4.1; 32 KiB: 4.4; 64 to 256 KiB: 4.4; 1 MiB: 3.8 (1 MiB of that cache).
 pub const SLICE_BYTES: usize = 32 * 1024;
@@ -56,8 +56,8 @@ type Block = [u8; BLOCK_BYTES];
 pub struct Message<'a> {
     /// Key of the message.
     pub key: &'a AesKey,
-    /// The chaining value: at first the IV. Left as the last ciphertext block, so that the next
-    /// slice of the message goes on from it.
+    /// The chaining value: at first the IV. Left as the last ciphertext block, from which the next
+    /// slice of the message continues.
     pub iv: &'a mut [u8; BLOCK_BYTES],
     /// Plaintext, then ciphertext: a multiple of [`BLOCK_BYTES`], or nothing.
     pub bytes: &'a mut [u8],
@@ -80,7 +80,7 @@ pub struct Message<'a> {
 //    at the same place of their page, as large allocations do, share a few sets of that cache; 16
 //    of them push each other out at every block (4.7 GB/s), and cost little by panels (15 to 18).
 // 3. A message that is alone is encrypted without lanes.
-// 4. Decryption goes from the last block to the first, see there.
+// 4. Decryption runs from the last block to the first (`decrypt`).
 
 /// The two directions by one instruction set.
 #[derive(Clone, Copy)]
@@ -179,7 +179,7 @@ impl Cbc {
         for message in messages.iter() {
             assert_whole_blocks(message.bytes);
         }
-        // SAFETY: a `Cbc` is made of variants alone that `variant::here` found here.
+        // SAFETY: a `Cbc` holds only variants that `variant::here` found here.
         unsafe { (self.0.run.encrypt)(messages) }
     }
 

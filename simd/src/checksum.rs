@@ -4,7 +4,7 @@
 //! A frame that bypasses the kernel's UDP needs its checksum computed here, over bytes that were
 //! read a moment ago and still lie in the cache. Costs one load a byte and three vector operations
 //! a register. Of 1,316 bytes in slots of 2 KiB: 738 ns by the oracle, 42 portable, 34 by SSE2, 24
-//! by AVX2, 20 by AVX-512 (AMD EPYC with AVX-512, rustc 1.95, 48 slots in turn).
+//! by AVX2, 20 by AVX-512 (AMD EPYC with AVX-512, rustc 1.95, 48 slots in rotation).
 //!
 //! Sources: RFC 1071 §1 (the sum), §2 B (byte order), §2 C (parallel summation).
 //!
@@ -47,7 +47,7 @@ impl<'a> Ranges<'a> {
 }
 
 /// Writes the sum of each range: that of its 16-bit words, high byte first, an odd last byte
-/// followed by a zero. A sum is 0 only when all bytes are, else 1 to 0xffff.
+/// followed by a zero. A sum is 0 only when all bytes are 0, otherwise 1 to 0xffff.
 pub fn oracle(ranges: Ranges<'_>, sums: &mut [u16]) {
     let count = sums.len();
     for (number, sum) in sums.iter_mut().enumerate() {
@@ -74,22 +74,22 @@ pub const fn fold(mut total: u64) -> u16 {
 //     for each register r of x:
 //         low  += r & 0xffff_ffff             in each lane
 //         high += r >> 32
-//     total = all lanes of low and high, and what is left of x
+//     total = all lanes of low and high, and the rest of x
 //     sum   = swap_bytes(fold(total))
 //
 // Departures from RFC 1071:
 // 1. 32-bit words in 64-bit lanes: 2^16 = 1 modulo 0xffff, so wider words fold to the same sum, and
-//    no carry has to be looked at before the end.
+//    no carry has to be added before the end.
 // 2. The words are read in the machine's order and the sum is swapped once (§2 B).
-// 3. Registers do without the mask: they sum whole words, of which 2^32 × high is taken off at the
+// 3. Registers do without the mask: they sum whole words, of which 2^32 × high is subtracted at the
 //    end, modulo 2^64 as low is less.
-// 4. What is left at the end is read once, by a masked load where there is one. It is not copied to
+// 4. The rest at the end is read once, by a masked load where there is one. It is not copied to
 //    a padded buffer: a wide load right behind narrow stores waits for them (7 ns where measured).
 
 /// A register's worth of partial sums.
 #[doc(hidden)]
 pub trait Lanes: Copy {
-    /// Bytes that [`Lanes::add`] takes.
+    /// Bytes that one [`Lanes::add`] adds.
     const BYTES: usize;
 
     /// # Safety
@@ -250,7 +250,7 @@ impl Checksum {
     /// When `slots` does not hold as many ranges as `sums` has room for.
     pub fn sums(self, ranges: Ranges<'_>, sums: &mut [u16]) {
         ranges.assert_sound(sums.len());
-        // SAFETY: a `Checksum` is made of variants alone that `variant::here` found here.
+        // SAFETY: a `Checksum` holds only variants that `variant::here` found here.
         unsafe { (self.0.run)(ranges, sums) }
     }
 
@@ -262,7 +262,7 @@ impl Checksum {
         sums[0]
     }
 
-    /// True when the variant gives the known answers.
+    /// True when the variant computes the known answers.
     fn is_right(self) -> bool {
         // The answers are those of RFC 1071 §3, and of bytes that carry in every word.
         let known = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];

@@ -2,9 +2,9 @@
 //! Loops over bytes in memory that gain from vector instructions, one file per kernel.
 //!
 //! Each kernel has an *oracle*, plain code that is easy to verify, and a list of variants, widest
-//! last, which do the same on wider registers. [`Kernels::here`] takes, once at start, the widest
-//! of each that this processor has and that gives the known answers. The choice is a value that is
-//! passed down, so a test or a measurement can use any other.
+//! last, which do the same on wider registers. [`Kernels::here`] selects, once at start, the widest
+//! of each that this processor has and that computes the known answers. The choice is a value that
+//! is passed down, so a test or a measurement can use any other.
 //!
 //! Sources: memchr's `arch/generic` for the form: a generic body and a thin function per
 //! instruction set.
@@ -37,8 +37,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Returns the widest variants that this processor has and that give right answers on it. Runs
-    /// each once on known answers: a fifth of a millisecond.
+    /// Returns the widest variants that this processor has and that compute right answers on it.
+    /// Runs each once on known answers: a fifth of a millisecond.
     pub fn here() -> Self {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
@@ -46,8 +46,8 @@ impl Kernels {
         Self { cbc, checksum, stamp, dropped: [cbc_dropped, checksum_dropped, stamp_dropped] }
     }
 
-    /// Returns the variants that gave a wrong answer here and were dropped: a fault of the kernel
-    /// or of the processor, to be logged.
+    /// Returns the variants that computed a wrong answer here and were dropped: a fault of the
+    /// kernel or of the processor, to be logged.
     pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
         self.dropped.into_iter().flatten()
     }

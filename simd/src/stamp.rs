@@ -107,7 +107,7 @@ impl Template {
         let udp_bytes = datagram_bytes + UDP_BYTES as u16;
         let ip_total = udp_bytes + IP_BYTES as u16;
         let ip_sum = self.ip_sum + u32::from(ip_total) + u32::from(identification);
-        // The length stands in UDP's header and in the pseudo header.
+        // The length is in UDP's header and in the pseudo header.
         let udp_sum = self.udp_sum + 2 * u32::from(udp_bytes) + payload_sum;
         let udp_checksum = match !fold32(udp_sum) {
             // 0 means that there is no checksum (RFC 768).
@@ -356,12 +356,12 @@ impl Stamp {
     /// When the slots do not hold them, they overlap, or the headers are not theirs.
     pub fn frames(self, template: &Template, frames: Frames<'_>, sums: &[u16]) {
         frames.assert_sound(sums.len());
-        // SAFETY: a `Stamp` is made of variants alone that `variant::here` found here, and the
-        // frames are sound, as asserted above.
+        // SAFETY: a `Stamp` holds only variants that `variant::here` found here, and the frames are
+        // sound, as asserted above.
         unsafe { (self.0.run)(template, frames, sums) }
     }
 
-    /// True when the variant gives the known answers.
+    /// True when the variant computes the known answers.
     fn is_right(self) -> bool {
         const STRIDE: usize = 64;
         let heads: [u8; 3 * HEAD_BYTES] = std::array::from_fn(|n| (n * 41 + 7) as u8);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test inputs of every kernel: lengths that matter, and bytes without a pattern.
 //!
-//! Sources: transport stream packets are of 188 bytes, seven go in a datagram; 1,500 and 9,000 are
-//! the usual MTUs.
+//! Sources: transport stream packets have 188 bytes, and a datagram holds seven of them; 1,500 and
+//! 9,000 are the usual MTUs.
 //!
 //! Does not compare; each kernel's tests do.
 

@@ -18,7 +18,7 @@ pub struct Variant<F: 'static> {
     pub run: F,
 }
 
-/// A variant that gave a wrong answer on this processor and is not used.
+/// A variant that computed a wrong answer on this processor and is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The kernel.
@@ -88,8 +88,8 @@ mod tests {
         assert_eq!(chosen(&[3]), ("wide", Some("wider")));
         assert_eq!(chosen(&[2]), ("wider", None));
         assert_eq!(chosen(&[2, 3]), ("portable", Some("wider")));
-        let said = Dropped { kernel: "stamp", variant: "avx2" }.to_string();
-        assert_eq!(said, "kernel stamp, variant avx2: wrong on known answers; using another");
+        let message = Dropped { kernel: "stamp", variant: "avx2" }.to_string();
+        assert_eq!(message, "kernel stamp, variant avx2: wrong on known answers; using another");
     }
 
     #[test]

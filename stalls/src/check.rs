@@ -2,12 +2,12 @@
 //! The check of the program itself: its kernels must have no blocked load, and its specimens
 //! exactly those that were put in. Each tracer that can be used here checks both.
 //!
-//! Two tracers are used because each sees what the other cannot: `lackey` sees all accesses on the
-//! processor that valgrind emulates, `steps` runs the processor's own kernels, those for AVX-512
-//! among them.
+//! Two tracers are used because each traces code that the other cannot: `lackey` traces all
+//! accesses on the processor that valgrind emulates, `steps` runs the processor's own kernels,
+//! those for AVX-512 among them.
 //!
 //! A kernel's pair that occurs once a call is no fault: every caller that passes a structure stores
-//! its arguments by words, and they are copied by registers. It costs what a call does, and is
+//! its arguments by words, and they are copied by registers. Its cost is that of a call, and it is
 //! reported. A pair that occurs more often is in the kernel's loop.
 //!
 //! Sources: the module's own.

@@ -189,7 +189,7 @@ fn access(
     }
 }
 
-/// Some 300 MB. Only code made at run time exceeds it; it is decoded anew each time.
+/// Some 300 MB. Only code made at run time exceeds it; it is decoded again each time.
 const KNOWN_MAX: usize = 4 << 20;
 
 #[cfg(test)]

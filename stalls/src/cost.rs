@@ -2,7 +2,8 @@
 //! Measures the cost of a blocked load here: a loop of them against a loop of forwarded ones.
 //!
 //! Both are chains in which nothing hides the delay, so the difference is the most that a blocked
-//! load adds. In a program other work goes on meanwhile, so an estimate made of it says "up to".
+//! load adds. In a program other work continues meanwhile, so an estimate from it is an upper
+//! bound, printed as "up to".
 //!
 //! Sources: [`crate::forwarding`].
 //! Does not warn of a busy machine. The shortest of several runs counts, and there are enough runs
@@ -15,7 +16,7 @@ use serde::Serialize;
 /// Nanoseconds from a store to a load of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BlockedLoadCost {
-    /// Time of a load that no single store can give its bytes.
+    /// Time of a load whose bytes are not all in one store.
     pub blocked_ns: f64,
     /// Time of a load that reads its bytes from a store in flight.
     pub forwarded_ns: f64,

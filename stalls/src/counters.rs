@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processor itself counts blocked loads, and after every so many the kernel records which
-//! instruction was running.
+//! Counts blocked loads by the processor's own counters; after every so many, the kernel records
+//! which instruction was running.
 //!
-//! It costs the program next to nothing and counts what the hardware did. But a count names no
-//! stores, and when the kernel looks, the processor is some instructions on. So the result is
-//! functions with the number of blocked loads in each; the other tracers find the pairs.
+//! It costs the program next to nothing and counts real events of the hardware. But a count names
+//! no stores, and when the kernel takes a sample, the processor is some instructions further. So
+//! the result is functions with the number of blocked loads in each; the other tracers find the
+//! pairs.
 //!
 //! The number of an event differs between processors, and virtual machines pass on some events or
-//! none. So each event is tried first: it is used if it counts a loop of blocked loads and does not
-//! count a loop of forwarded ones.
+//! none. So each event is tested first: it is used if it counts a loop of blocked loads and does
+//! not count a loop of forwarded ones.
 //!
 //! Sources: perf_event_open(2); Intel's and AMD's event lists, as in the kernel's
 //! tools/perf/pmu-events: LD_BLOCKS.STORE_FORWARD is event 0x03 with mask 0x02, from Golden Cove on
@@ -87,7 +88,7 @@ impl Event {
     }
 
     /// Events from one sample to the next, enough that sampling costs little: a prime, so that no
-    /// loop keeps step.
+    /// loop runs in step with it.
     fn period(self) -> u64 {
         match self {
             Event::Blocked(..) => 1_009,
@@ -240,7 +241,7 @@ const AMD: &[(u64, &str)] = &[(0x0224, "ls_bad_status2.stli_other")];
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// Below the wrap of the specimen's two bytes; lasts a quarter of a millisecond.
 const PROBE_ROUNDS: u32 = 50_000;
-/// A second of a thousand samples takes some 40 KB.
+/// A second of a thousand samples needs some 40 KB.
 const BUFFER_BYTES: usize = 512 << 10;
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 /// Few of a program's instructions are sampled.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Forwarding: two specimens to measure, a store read back by a load, and the same load blocked.
 //!
-//! A load that overlaps a store in flight takes its bytes from the store buffer when one store has
-//! all of them; else it waits until the store has reached the cache. Both loops here are chains: a
-//! round's store needs the value that the round before loaded, so the time of a round is the delay
-//! from store to load, and nothing else in the processor hides it. Measured: a narrow store and a
-//! wide load 7.3 ns, a forwarded one 2.2 (2.5 GHz Skylake server).
+//! A load that overlaps a store in flight reads its bytes from the store buffer when one store has
+//! all of them; otherwise it waits until the store has reached the cache. Both loops here are
+//! chains: a round's store needs the value that the round before loaded, so the time of a round is
+//! the delay from store to load, and nothing else in the processor hides it. Measured: a narrow
+//! store and a wide load 7.3 ns, a forwarded one 2.2 (2.5 GHz Skylake server).
 //!
 //! Sources: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Store Forwarding".
 //!
@@ -20,8 +20,8 @@ pub fn forwarded(rounds: u32) -> u64 {
     let memory = black_box(&raw mut memory);
     let mut value = 0;
     for _ in 0..rounds {
-        // SAFETY: `memory` is the variable above, which lives and is reached by it alone; both
-        // accesses are volatile, so that each round has its store and its load.
+        // SAFETY: `memory` is the variable above, which lives and is accessed through it alone;
+        // both accesses are volatile, so that each round has its store and its load.
         value = unsafe {
             memory.write_volatile(value + 1);
             memory.read_volatile()

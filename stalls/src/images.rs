@@ -3,8 +3,8 @@
 //!
 //! An address becomes a place in three steps: `/proc/PID/maps` names the file and the offset in it,
 //! the file's segments turn the offset into the address it was linked for, and symbols and line
-//! tables give that address a name. So position-independent programs and shared objects need no
-//! special care, wherever the loader, or valgrind, put them.
+//! tables name that address. So position-independent programs and shared objects need no
+//! special care, wherever the loader, or valgrind, maps them.
 //!
 //! Sources: proc_pid_maps(5); System V ABI, "Program Header"; DWARF 5 §6.2.
 //!
@@ -91,7 +91,7 @@ impl Images {
         found
     }
 
-    /// Adds a mapping; false when it was known.
+    /// Adds a mapping; false when it was added before.
     pub(crate) fn add(&mut self, start: u64, end: u64, offset: u64, path: &Path) -> bool {
         if start >= end {
             return false;
@@ -253,7 +253,7 @@ impl Image {
     }
 }
 
-/// Far more mappings than a program has; a bound all the same.
+/// Far more mappings than a program has; a bound nevertheless.
 const MAPPINGS_MAX: usize = 65_536;
 /// Folders of the languages' own libraries, whose intrinsics and copies are inlined everywhere.
 const LIBRARIES: [&str; 3] = ["/rustc/", "/library/core/src/", "/lib/gcc/"];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the program in valgrind, whose tool lackey writes down every instruction, load and store,
-//! and judges the trace as it arrives.
+//! Runs the program in valgrind, whose tool lackey prints every instruction, load and store, and
+//! evaluates the trace as it arrives.
 //!
 //! Lackey misses no access in any function, at some half a million accesses a second. The trace of
 //! a second of the program would be hundreds of gigabytes, so it goes through a pipe and is never
@@ -13,7 +13,7 @@
 //!
 //! Sources: Valgrind User Manual, "Lackey: an example tool", `--trace-mem`; fifo(7).
 //!
-//! Does not tell threads apart: valgrind runs one at a time and changes seldom, so that hardly a
+//! Does not distinguish threads: valgrind runs one at a time and changes seldom, so that hardly a
 //! pair is of two threads. Does not follow processes that the program starts.
 
 use std::collections::HashMap;
@@ -89,7 +89,7 @@ fn run(options: &StallOptions) -> Result<Seen, Error> {
     Ok(Seen::Trace(Box::new(tracing.trace(exit))))
 }
 
-/// Opens the pipe without waiting for a writer, who may never come.
+/// Opens the pipe without waiting for a writer, as there may never be one.
 fn fifo(path: &Path) -> io::Result<File> {
     let here = rustix::fs::CWD;
     rustix::fs::mknodat(here, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
@@ -105,7 +105,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail when the process has ended already, which is as good.
+        // Both fail when the process has ended already, which is equivalent.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Launch: finds the program under test, starts it, and holds it before its first instruction.
 //!
-//! To be watched from its first instruction, a program has to wait for the watcher. A shell does
+//! To be traced from its first instruction, a program has to wait for the tracer. A shell does
 //! that: it stops itself and, once continued, becomes the program. It costs a millisecond. The
 //! alternative is code between fork and exec, which safe Rust does not allow.
 //!
@@ -132,7 +132,7 @@ const ELF_HEAD_BYTES: u64 = 64;
 mod tests {
     use super::*;
 
-    fn said(words: &[&str]) -> String {
+    fn outcome(words: &[&str]) -> String {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         match checked(&words) {
             Ok(words) => words[0].to_string_lossy().into_owned(),
@@ -142,16 +142,16 @@ mod tests {
 
     #[test]
     fn a_command_is_found_as_the_shell_finds_it() {
-        assert!(said(&["sh", "-c", "true"]).ends_with("/sh"));
-        assert_eq!(said(&["/bin/sh"]), "/bin/sh");
-        assert!(said(&[]).contains("write it behind --"));
+        assert!(outcome(&["sh", "-c", "true"]).ends_with("/sh"));
+        assert_eq!(outcome(&["/bin/sh"]), "/bin/sh");
+        assert!(outcome(&[]).contains("write it behind --"));
         assert_eq!(
-            said(&["no-such-program-here"]),
+            outcome(&["no-such-program-here"]),
             "no-such-program-here: no such command in PATH; write its path"
         );
-        assert!(said(&["./no-such-program"]).contains("No such file"));
-        assert!(said(&["/etc/passwd"]).contains("not a file that can be executed"));
-        assert!(said(&["/"]).contains("not a file that can be executed"));
+        assert!(outcome(&["./no-such-program"]).contains("No such file"));
+        assert!(outcome(&["/etc/passwd"]).contains("not a file that can be executed"));
+        assert!(outcome(&["/"]).contains("not a file that can be executed"));
     }
 
     #[test]

@@ -7,10 +7,10 @@
 //! is compared with the stores before it (`pairing`). A trace finds both instructions of the pair
 //! and needs no hardware: it works in virtual machines and in CI.
 //!
-//! Each way of watching a program is one file and one line in [`TRACERS`]. Their results take one
-//! way: `images` finds symbols and lines, `code` decodes the instructions, `cost` measures a
-//! blocked load here, and `report` puts it together. `check` is for kernels that must have no
-//! blocked load.
+//! Each way of watching a program is one file and one line in [`TRACERS`]. Their results are
+//! processed in one way: `images` finds symbols and lines, `code` decodes the instructions, `cost`
+//! measures a blocked load here, and `report` combines them. `check` is for kernels that must have
+//! no blocked load.
 //!
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example" (2016), for the fault and
 //! the driver it was found in; the sources of `pairing` for the rule.
@@ -128,7 +128,7 @@ enum Seen {
     Samples(Samples),
 }
 
-/// A program's loads and stores, judged.
+/// A program's loads and stores, evaluated.
 struct Trace {
     pairing: Pairing,
     code: Code,

@@ -3,7 +3,7 @@
 //! bytes, and the stores they wait for.
 //!
 //! A store stays in the store buffer until it has retired and reached the cache. A load that
-//! overlaps a store takes its bytes from the buffer, if one store has all of them. If a store has
+//! overlaps a store reads its bytes from the buffer, if one store has all of them. If a store has
 //! only some, the load waits until the store has left: some 10 to 20 cycles. So, for each load, the
 //! stores before it are searched, youngest first, until every byte has its giver:
 //!
@@ -14,9 +14,9 @@
 //!     blocked = givers are several, or one and something is still missing
 //! ```
 //!
-//! The model has only what all processors have in common. Known differences: Intel's and AMD's
-//! older cores also fail on some loads that lie within their store but at another offset, or that
-//! cross a cache line; Atom needs equal addresses; a store whose address comes late is
+//! The model has only the rules that all processors have in common. Known differences: Intel's and
+//! AMD's older cores also fail on some loads that lie within their store but at another offset, or
+//! that cross a cache line; Atom needs equal addresses; a store whose address is computed late is
 //! mispredicted. A pair found here blocks on all of them, when the load executes while the store is
 //! in flight. The window bounds that: it has as many stores as a buffer holds (Haswell 42, Skylake
 //! 56, Zen 3 and 4 64, Sunny Cove 72), and as many instructions as are in flight with them (Skylake
@@ -46,7 +46,7 @@ pub(crate) struct Toucher {
 pub(crate) enum Kind {
     /// No effect.
     Plain,
-    /// Empties the buffer before anything younger: a lock, a fence, a system call.
+    /// Empties the buffer before any younger access: a lock, a fence, a system call.
     Drains,
     /// A string instruction with a repeat prefix: microcode, which stores more than an element at
     /// once. Its stores count as one store, and its loads are not judged.
@@ -71,7 +71,7 @@ pub(crate) struct Pair {
     pub(crate) load: Toucher,
     /// The stores that have some of its bytes, youngest first, each once.
     pub(crate) stores: Vec<Toucher>,
-    /// True when other bytes came from the cache.
+    /// True when other bytes were loaded from the cache.
     pub(crate) rest: bool,
     /// False when a mask decides which bytes a load or store touches, so that they may not overlap.
     pub(crate) certain: bool,
@@ -116,7 +116,8 @@ impl Pairing {
         Self { reach, stores, part: 0, site: 0, kind, repeated: false, totals, pairs }
     }
 
-    /// Begins a part of the program whose pairs are listed apart. Forgets the stores before it.
+    /// Begins a part of the program whose pairs are listed separately. Forgets the stores before
+    /// it.
     pub(crate) fn enter(&mut self, part: u32) {
         self.part = part;
         self.forget();
@@ -213,7 +214,7 @@ impl Pairing {
             missing &= !given;
         }
         pair.rest = missing != 0;
-        // A single giver of all bytes would forward them, if its mask let it.
+        // A single giver of all bytes would forward them, if its mask allowed it.
         (givers > 1 || givers == 1 && pair.rest).then_some(pair)
     }
 
@@ -264,7 +265,7 @@ impl Store {
 const LOAD_BYTES_MAX: u32 = 64;
 /// The most stores listed for one load: eight single bytes before a word.
 const GIVERS_MAX: usize = 8;
-/// The most pairs kept apart. A program has some hundreds.
+/// The most pairs listed separately. A program has some hundreds.
 const PAIRS_MAX: usize = 16_384;
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! The terminal shows the most frequent pairs and the number of the rest; JSON has all of them.
 //!
 //! Sources: `perf annotate`, whose reader has to find the store alone.
-//! Sets no pass/fail thresholds: one blocked load a second is nothing, one a packet is a fault.
+//! Sets no pass/fail thresholds: one blocked load a second is insignificant, one a packet is a
+//! fault.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -73,7 +74,7 @@ pub struct Pair {
     pub cost_ns: f64,
     /// False when a mask decides whether load and store overlap.
     pub certain: bool,
-    /// True when some of the load's bytes come from the cache and not from a store.
+    /// True when some of the load's bytes are loaded from the cache and not from a store.
     pub rest_of_cache: bool,
     /// The load.
     pub load: Touch,
@@ -103,7 +104,7 @@ pub struct Sampled {
     pub source: Option<String>,
     /// Samples.
     pub samples: u64,
-    /// Blocked loads that the samples stand for.
+    /// Blocked loads that the samples represent.
     pub count: u64,
     /// Upper bound of the total cost, in nanoseconds.
     pub cost_ns: f64,

@@ -17,8 +17,8 @@ pub(crate) fn compiled(folder: &Path, name: &str, source: &str) -> Option<PathBu
     compiler.args(["-O1", "-g", "-pthread", "-o"]).arg(&program).arg(&text);
     match compiler.output() {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "the program compiles: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "the program compiles: {stderr}");
             Some(program)
         }
         Err(error) => {
@@ -61,7 +61,7 @@ fn line(source: &str, mark: &str) -> String {
 }
 
 /// Handles four descriptors a batch: each is spilled whole, its length written narrow, and read
-/// whole. A second version puts the length in beforehand.
+/// whole. A second version sets the length before the spill.
 const DRIVER: &str = r#"
 #include <stdint.h>
 #include <string.h>
@@ -216,7 +216,7 @@ fn a_name_that_no_function_has_is_the_callers_mistake() {
     }
 }
 
-/// Threads that run the wanted function at once, processes that come and go, signals.
+/// Threads that run the wanted function at once, processes that start and end, signals.
 const BUSY: &str = r#"
 #include <pthread.h>
 #include <signal.h>
@@ -269,8 +269,8 @@ fn threads_children_and_signals_go_their_way() {
         assert_eq!(report.exit, Some(0), "{}: {:?}", report.tracer, report.notes);
         let mine = report.pairs.iter().filter(|pair| pair.load.place.function == "wanted");
         let count: u64 = mine.map(|pair| pair.count).sum();
-        // Valgrind's trace has the twenty pairs of the thread too, if they come before the function
-        // returns, and none of the child; steps has one, of the stepped thread.
+        // Valgrind's trace has the twenty pairs of the thread too, if they precede the function's
+        // return, and none of the child; steps has one, of the stepped thread.
         assert!((1..=21).contains(&count), "{}: {:#?}", report.tracer, report.pairs);
     }
     for report in reports(BUSY, Some("wanted"), &[]) {

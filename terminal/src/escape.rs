@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Escapes foreign text for a terminal and the log: a character that moves the cursor, ends a line
-//! or turns the direction of writing is shown as its escape and has no effect.
+//! Escapes untrusted text for a terminal and the log: characters that move the cursor, end a line
+//! or change the writing direction are shown as their escapes and have no effect.
 //!
-//! File names, RTSP and HTTP answers, SDP and the headers of sealed files are written by strangers.
-//! A name such as `a\nERROR forged\u001b[2K` must not add a line to a log or hide one. The log
-//! writes its fields through [`Escaping`], verbs print through [`Escaped`]. Costs one pass over the
-//! text of a line.
+//! File names, RTSP and HTTP answers, SDP and the headers of sealed files are untrusted. A name
+//! such as `a\nERROR forged\u001b[2K` must not add a line to a log or hide one. The log writes its
+//! fields through [`Escaping`], verbs print through [`Escaped`]. Costs one pass over the text of a
+//! line.
 //!
 //! Sources: ECMA-48 §5 (C0, C1, CSI), Unicode 16 §23.2 (bidirectional ordering controls, U+2028 and
 //! U+2029), UTR #36 §2.5 (bidirectional text spoofing), RFC 8259 §7 (escapes: `\u001b`).
-//! Does not tell an escape from the same letters in a name; a backslash stays one backslash.
+//! Does not distinguish an escape from the same letters in a name: a backslash is not escaped.
 
 use std::fmt::{self, Display, Write};
 use std::ops::RangeInclusive;
 
-/// One line of text: escapes of control characters are RFC 8259's.
+/// One line of text; control characters are shown as RFC 8259 escapes.
 pub struct Escaped<T>(pub T);
 
 impl<T: Display> Display for Escaped<T> {
@@ -23,8 +23,8 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// Text of several lines that were laid out here; line feeds stay, so foreign text in it must be
-/// escaped before. JSON keeps its meaning: it has other control characters only in strings.
+/// Text of several lines that this program has laid out. Line feeds stay, so untrusted text in it
+/// must be escaped before. JSON keeps its meaning: it has other control characters only in strings.
 pub struct EscapedLines<T>(pub T);
 
 impl<T: Display> Display for EscapedLines<T> {
@@ -33,11 +33,11 @@ impl<T: Display> Display for EscapedLines<T> {
     }
 }
 
-/// A writer that escapes all text that passes through it.
+/// A writer that escapes all text written to it.
 pub struct Escaping<W> {
     /// Receives the escaped text.
     pub target: W,
-    /// True to pass line feeds on unchanged.
+    /// True to pass on line feeds unchanged.
     pub keeps_lines: bool,
 }
 
@@ -67,15 +67,15 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// True for C0, DEL and C1; for separators of lines and paragraphs; for marks, embeddings,
-/// overrides and isolates of direction. All are below U+10000.
+/// True for C0, DEL and C1; for line and paragraph separators; for directional marks, embeddings,
+/// overrides and isolates. All are below U+10000.
 fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Characters that stand for bytes of names that are no UTF-8 (wire's `path_text`).
+/// Characters that represent bytes of names that are not UTF-8 (wire's `path_text`).
 const BYTES: RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
 
 #[cfg(test)]

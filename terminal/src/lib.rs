@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Escaped text, standard output and Ctrl-C for the programs `pagewire` and `pagewire-lab`, and the
-//! search of each for the other.
+//! search of each program for the other.
 //!
-//! Both print names that strangers have written, both may write into a closed pipe, and both work
-//! for minutes until Ctrl-C.
+//! Both programs print untrusted names, may write into a closed pipe, and work for minutes until
+//! Ctrl-C.
 //!
 //! Sources: the headers of the modules.
 //! Does not parse command lines.

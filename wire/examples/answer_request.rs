@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => FFMPEG.as_bytes().to_vec(),
     };
     let mut reader = RequestReader::new(Limits::default());
-    // As small as a network may cut it: the reader copes with any piece.
+    // TCP may deliver pieces of any size; the reader accepts them all.
     for piece in bytes.chunks(100) {
         reader.feed(piece);
         while let Some(request) = reader.next_request()? {
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers as a server does that has one film at every path.
+/// Answers like a server with one film at every path.
 fn answer(request: &Request) -> Response {
     let duration = Duration::from_secs(60);
     match &request.command {

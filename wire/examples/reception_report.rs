@@ -40,7 +40,7 @@ fn bytes(digits: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
-// The sequence number wraps; 65535 comes late, 2 does not come, 3 comes twice.
+// The sequence number wraps; 65535 arrives late, 2 is lost, 3 arrives twice.
 const DUMP: &str = "\
     0  8021 fffe 00000000 01020304
     20 8021 0000 00000e10 01020304

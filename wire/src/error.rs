@@ -25,7 +25,7 @@ pub struct Malformed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The start line is no RTSP request line, or no RTSP status line where a reply is due.
+    /// The start line is not an RTSP request line, or not an RTSP status line if a reply is due.
     StartLine,
     /// The start line alone is longer than a whole head may be.
     StartLineTooLong {
@@ -51,7 +51,7 @@ pub enum Fault {
     HeaderLine,
     /// A control character inside a line.
     ControlCharacter,
-    /// Content-Length is no number, or is there twice with two values.
+    /// Content-Length is not a number, or occurs twice with different values.
     ContentLength,
     /// The body is longer than the limit.
     BodyTooLong {
@@ -64,16 +64,16 @@ pub enum Fault {
     Overdue,
     /// A GET or POST on an RTSP port without a usable `x-sessioncookie`.
     TunnelCookie,
-    /// A byte in the upload half of an HTTP tunnel that is no base64.
+    /// A byte in the upload half of an HTTP tunnel that is not base64.
     Base64,
     /// Reply with a status other than 200.
     Status {
         /// The status code of the reply.
         code: u16,
     },
-    /// A reply without a header that it must have, or with one that cannot be understood.
+    /// A reply that lacks a required header, or has one that cannot be parsed.
     ReplyHeader {
-        /// Which header.
+        /// Name of the header.
         name: &'static str,
     },
     /// The session description cannot be parsed.
@@ -85,7 +85,7 @@ pub enum Fault {
     },
     /// The session description offers no stream of RTP at all.
     NoStream {
-        /// What it offers instead.
+        /// The streams that it offers instead.
         offered: String,
     },
     /// An RTP packet shorter than its headers, extension or padding say.
@@ -102,7 +102,7 @@ pub enum Fault {
         /// The packet type found.
         packet_type: u8,
     },
-    /// A SAP packet that is shorter than its header says.
+    /// A SAP packet shorter than the lengths in its header.
     SapTooShort,
     /// SAP of a version other than 1.
     SapVersion {
@@ -111,7 +111,7 @@ pub enum Fault {
     },
     /// A SAP packet whose payload is encrypted or compressed.
     SapEncoded,
-    /// A SAP packet whose payload is no SDP.
+    /// A SAP packet whose payload is not SDP.
     SapPayload,
 }
 

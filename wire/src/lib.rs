@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Network protocols as pure state machines: RTSP, SDP, SAP, RTP, RTCP and HTTP.
 //!
-//! Bytes go in, requests and answers come out. Nothing here opens a socket, reads a clock or draws
-//! a random number: the time is an argument (a [`std::time::Duration`] since an epoch of the
-//! caller's choice, monotonic where liveness is meant and the Unix epoch where NTP is), and
-//! identifiers are chosen by the caller. So every behaviour can be tested without a network and
-//! without waiting, and a fuzzer reaches every state. All of it lies on the control path: a few
-//! hundred bytes a request, never per media packet (the headers of media packets are stamped in
-//! bulk from the packet plan).
+//! The input is bytes, the output requests and answers. Nothing here opens a socket, reads a clock
+//! or draws a random number: the time is an argument (a [`std::time::Duration`] since an epoch of
+//! the caller's choice: monotonic for liveness, the Unix epoch for NTP), and the caller chooses
+//! identifiers. So every behaviour can be tested without a network and without waiting, and a
+//! fuzzer reaches every state. All of it is on the control path: a few hundred bytes a request,
+//! never per media packet (the headers of media packets are stamped in bulk from the packet plan).
 //!
 //! The readers' limits bound memory for any input; work is linear in the bytes received; no input
 //! causes a panic.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPEG transport streams over RTP: the constants of their payload format.
+//! Constants of the RTP payload format of MPEG transport streams.
 //!
 //! A payload is a whole number of transport stream packets (RFC 2250 §2). Seven of them fill an
 //! Ethernet frame of 1500 bytes: 7 × 188 = 1316 bytes, with the RTP header 1328.

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts payloads back into the order of their sequence numbers.
+//! Restores the order of payloads by their sequence numbers.
 //!
-//! The next packet in order passes without a copy. A packet ahead of it is kept until the hole
-//! before it is filled, or until the window is full or its time is over; then the hole is skipped.
-//! The window can be wider than what [`crate::rtp::Reception`] still calls reordered
-//! ([`Limits::default`]), so that a packet that counts as received is written. Costs nothing while
-//! packets come in order, and one copy of each packet behind a hole; what is kept is bounded in
-//! packets, bytes and time, and its memory is used again.
+//! The next packet in order passes without a copy. A packet ahead of it is held until the gap
+//! before it is filled, or until the window is full or its time has elapsed; then the gap is
+//! skipped. The window can be wider than the range in which [`crate::rtp::Reception`] counts
+//! packets as reordered ([`Limits::default`]), so that a packet that counts as received is written.
+//! Costs nothing while packets arrive in order, and one copy of each packet after a gap; held
+//! packets are bounded in number, bytes and time, and their memory is reused.
 //!
 //! Sources: RFC 3550 §5.1 (sequence number), A.1.
-//! Does not distinguish a duplicate from a packet that came too late: both are dropped.
+//! Does not distinguish a duplicate from a late packet: both are dropped.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Limits on packets kept behind a hole.
+/// Limits on packets held after a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Sequence numbers, from the expected one on.
     pub packets: u16,
     /// Payload bytes.
     pub bytes: usize,
-    /// Longest time for which the first packet behind a hole is kept.
+    /// Longest time for which the first packet after a gap is held.
     pub wait: Duration,
 }
 
@@ -38,9 +38,9 @@ impl Default for Limits {
 pub enum Placed {
     /// It was passed on, perhaps with others behind it.
     Through,
-    /// It is kept: a packet before it is missing.
+    /// The packet is held: a packet before it is missing.
     Kept,
-    /// It is kept already.
+    /// A packet of this number is held already.
     Twice,
     /// A later packet was passed on already: this one is a duplicate or too late.
     Behind,
@@ -63,7 +63,7 @@ pub struct Reorder {
 #[derive(Debug, Clone)]
 struct HeldPacket {
     payload: Vec<u8>,
-    came: Duration,
+    arrived: Duration,
 }
 
 impl Reorder {
@@ -72,12 +72,12 @@ impl Reorder {
         Reorder { limits, ..Reorder::default() }
     }
 
-    /// Sets the expected sequence number. Call [`finish`](Self::finish) first if packets are kept.
+    /// Sets the expected sequence number. Call [`finish`](Self::finish) first if packets are held.
     pub fn start_at(&mut self, sequence: u16) {
         self.next = Some(sequence);
     }
 
-    /// Takes a packet and passes all packets that are now in order to `sink`, each with its arrival
+    /// Adds a packet and passes all packets that are now in order to `sink`, each with its arrival
     /// time. `now` is the time on any steady clock.
     pub fn push(
         &mut self,
@@ -97,7 +97,7 @@ impl Reorder {
             return Placed::Behind;
         };
         if index == 0 {
-            // The hole at the front is filled: no need to keep it.
+            // The packet fills the gap at the front and need not be held.
             sink(payload, now);
             self.ahead.pop_front();
             self.next = Some(next.wrapping_add(1));
@@ -117,7 +117,7 @@ impl Reorder {
         let mut room = self.spare.pop().unwrap_or_default();
         room.clear();
         room.extend_from_slice(payload);
-        self.ahead[index] = Some(HeldPacket { payload: room, came: now });
+        self.ahead[index] = Some(HeldPacket { payload: room, arrived: now });
         self.kept_bytes += payload.len();
         let moved = self.drain(&mut sink);
         while self.kept_bytes > self.limits.bytes {
@@ -126,22 +126,22 @@ impl Reorder {
         if moved > index { Placed::Through } else { Placed::Kept }
     }
 
-    /// Skips holes whose time is over. Call it regularly, since the packet behind a hole may be the
-    /// last one for a while.
+    /// Skips gaps whose time has elapsed. Call it regularly, since the packet after a gap may be
+    /// the last one for a while.
     pub fn expire(&mut self, now: Duration, mut sink: impl FnMut(&[u8], Duration)) {
         let limit = self.limits.wait;
         while let Some((holes, Some(first))) =
             self.ahead.iter().enumerate().find(|(_, kept)| kept.is_some())
-            && now.saturating_sub(first.came) >= limit
+            && now.saturating_sub(first.arrived) >= limit
         {
-            // All of them at once: a search for each would make a wide hole cost its square.
+            // Skips all of them at once: a search for each would make a wide gap cost its square.
             for _ in 0..holes {
                 self.give_up(&mut sink);
             }
         }
     }
 
-    /// Passes all kept packets to `sink` and skips the holes. The next packet begins a new order.
+    /// Passes all held packets to `sink` and skips the gaps. The next packet starts a new order.
     pub fn finish(&mut self, mut sink: impl FnMut(&[u8], Duration)) {
         while !self.ahead.is_empty() {
             self.give_up(&mut sink);
@@ -149,22 +149,22 @@ impl Reorder {
         self.next = None;
     }
 
-    /// Packets missing in holes that were skipped.
+    /// Packets missing in skipped gaps.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// True when no packet is kept.
+    /// True if no packet is held.
     pub fn is_empty(&self) -> bool {
         self.ahead.is_empty()
     }
 
-    /// Kept payload bytes.
+    /// Bytes of the held payloads.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Skips the hole at the front; returns by how many packets the window moved.
+    /// Skips the gap at the front; returns by how many packets the window moved.
     fn give_up(&mut self, sink: &mut impl FnMut(&[u8], Duration)) -> usize {
         self.missing += 1;
         self.ahead.pop_front();
@@ -177,7 +177,7 @@ impl Reorder {
         while let Some(Some(_)) = self.ahead.front() {
             if let Some(Some(kept)) = self.ahead.pop_front() {
                 self.kept_bytes -= kept.payload.len();
-                sink(&kept.payload, kept.came);
+                sink(&kept.payload, kept.arrived);
                 if self.spare.len() < SPARE_MAX && kept.payload.capacity() <= SPARE_BYTES_MAX {
                     self.spare.push(kept.payload);
                 }
@@ -189,7 +189,7 @@ impl Reorder {
     }
 }
 
-/// Rooms for packets that are kept for the next hole: a quarter of a mebibyte.
+/// Buffers kept for the packets after the next gap: a quarter of a mebibyte.
 const SPARE_MAX: usize = 128;
 const SPARE_BYTES_MAX: usize = 2048;
 
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(written(&mut reorder, &[0]), [0]);
         assert!(written(&mut reorder, &ahead).is_empty());
         let last = WINDOW_PACKETS + 1;
-        // 1 is given up and all but the hole before `last` leave.
+        // Packet 1 is skipped, and all packets up to the gap before `last` are released.
         assert_eq!(written(&mut reorder, &[last]), ahead);
         assert!(written(&mut reorder, &[1]).is_empty());
         assert_eq!(rest(&mut reorder), [last]);

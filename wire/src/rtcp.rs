@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP: sender reports and BYE out, receiver reports in, and the reverse for the client.
+//! Reads and writes RTCP: for a server, writes sender reports and BYE and reads receiver reports;
+//! for a client, the reverse.
 //!
-//! Every datagram is a compound packet with a report first and a CNAME behind it (RFC 3550 §6.1).
-//! Received datagrams are read packet by packet: the lengths must add up and the first must be a
-//! report (A.2), but an unknown type, or one packet of a known type that is wrong inside, is
-//! stepped over: the reports beside it still count. Reading allocates nothing.
+//! Every datagram is a compound packet with a report first and a CNAME after it (RFC 3550 §6.1).
+//! Received datagrams are parsed packet by packet: the lengths must add up and the first must be a
+//! report (A.2). A packet of an unknown type, or a malformed one of a known type, is skipped: the
+//! reports beside it still count. Reading allocates nothing.
 //!
 //! Cost: about one packet of 60 bytes per session and five seconds, each way.
 //!
@@ -97,9 +98,10 @@ pub fn delay_units(delay: Duration) -> u32 {
     u32::try_from((delay.as_nanos() << 16) / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
-/// A canonical name that no other session has (RFC 7022 §4.2): 96 random bits of the caller's in
-/// base64. A session here is one stream to one peer, whose name ties it to no other session, so
-/// each has a name of its own, kept as long as the session lasts (RFC 3550 §6.5.1).
+/// Returns a canonical name that no other session has (RFC 7022 §4.2): 96 random bits from the
+/// caller in base64. A session here is one stream to one peer, whose name relates it to no other
+/// session, so each has a name of its own, unchanged for the lifetime of the session (RFC 3550
+/// §6.5.1).
 pub fn cname(random: [u8; 12]) -> String {
     let sextets = random.chunks_exact(3).flat_map(|three| {
         let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
@@ -186,8 +188,8 @@ fn encode(compound: rtcp_types::CompoundBuilder<'_>) -> Vec<u8> {
 /// Reads a datagram from the RTCP port.
 ///
 /// # Errors
-/// A datagram that is no compound RTCP packet (A.2): another version, lengths that do not add up,
-/// no report at the front. The offset is that in the datagram. Count these; do not log each.
+/// A datagram that is not a compound RTCP packet (A.2): another version, lengths that do not add
+/// up, no report at the front. The offset is that in the datagram. Count these; do not log each.
 pub fn parse(datagram: &[u8]) -> Result<impl Iterator<Item = RtcpItem> + '_, Malformed> {
     let first = packets(datagram).next().transpose()?;
     let packet_type = first.map_or(0, |packet| packet[1]);
@@ -228,7 +230,7 @@ fn packets(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>> {
     })
 }
 
-/// Items of one packet; none where it is unknown or malformed inside.
+/// Returns the items of one packet; none if its type is unknown or its content malformed.
 fn seen(packet: &[u8]) -> impl Iterator<Item = RtcpItem> + '_ {
     let (mut sender, mut receiver, mut bye) = (None, None, None);
     match packet[1] {
@@ -285,7 +287,7 @@ fn be_32(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Statistics that a sender keeps of a receiver from its reports.
+/// Statistics of a receiver, collected by the sender from its reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiverView {
     /// Reports received.
@@ -313,8 +315,8 @@ impl ReceiverView {
     }
 }
 
-/// §6.4.1: arrival - LSR - DLSR. None where there was no sender report, and where the receiver's
-/// figures put it into the future: clocks of different pace make that of a very short way.
+/// §6.4.1: arrival - LSR - DLSR. `None` if there was no sender report, or if the receiver's figures
+/// are in the future: clock skew can cause that on a very short path.
 fn round_trip(report: &ReceptionReport, arrival_ntp: u64) -> Option<Duration> {
     if report.last_sender_report == 0 {
         return None;
@@ -326,10 +328,11 @@ fn round_trip(report: &ReceptionReport, arrival_ntp: u64) -> Option<Duration> {
     positive.then(|| Duration::from_nanos((u64::from(units) * 1_000_000_000) >> 16))
 }
 
-/// Time until the next report, made from a random number (§6.3.1, A.7).
+/// Returns the time until the next report, randomized (§6.3.1, A.7).
 ///
-/// Of two parties at media rates the share of the bandwidth never counts, only the minimum of 5 s
-/// (half of it before the first), made random between half and one and a half, over e - 3/2.
+/// With two parties at media rates the share of the bandwidth never matters, only the minimum of 5
+/// s (half of it before the first), multiplied by a random factor between half and one and a half,
+/// divided by e - 3/2.
 pub fn report_interval(first: bool, random: u32) -> Duration {
     let minimum = if first { INTERVAL_MIN / 2 } else { INTERVAL_MIN };
     let factor = 0.5 + f64::from(random) / (f64::from(u32::MAX) + 1.0);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTP: the fixed header, and the statistics a receiver keeps.
+//! The fixed header of RTP, and the statistics of a receiver.
 //!
 //! The sender's headers are stamped in bulk from the packet plan; [`Header::write`] is the plain
-//! form of the same. The receiving side is for the verifying client: [`Reception`] is RFC 3550 A.1
-//! (sequence numbers), A.3 (loss) and A.8 (jitter), and beyond them tells duplicates from reordered
-//! packets, by one bit for each of the last 4096 sequence numbers, and lists the gaps that were not
-//! filled. Each packet costs O(1) (O(gap) bits cleared after a gap, at most the window), memory is
-//! fixed: 512 bytes of window and at most [`GAPS_MAX`] gaps.
+//! form of that. The receiving side is for the verifying client: [`Reception`] is RFC 3550 A.1
+//! (sequence numbers), A.3 (loss) and A.8 (jitter). In addition it distinguishes duplicates from
+//! reordered packets, by one bit for each of the last 4096 sequence numbers, and lists the gaps
+//! that were not filled. Each packet costs O(1) (O(gap) bits cleared after a gap, at most the
+//! window), memory is fixed: 512 bytes of window and at most [`GAPS_MAX`] gaps.
 //!
-//! Departures from A.1: no probation (the client knows its source from SETUP) and, after a jump
-//! that A.1 calls a restart, the counts so far are kept instead of cleared.
+//! Departures from A.1: no probation (the SETUP reply gives the client its source) and, after a
+//! jump that A.1 calls a restart, the counts so far are kept instead of cleared.
 //!
 //! Sources: RFC 3550 §5.1, §5.3.1, §6.4.1, A.1, A.3, A.8.
 
@@ -71,8 +71,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a packet: its header and the range of its payload, which lies behind contributing
-    /// sources and extension and before the padding.
+    /// Parses a packet: its header and the range of its payload, after contributing sources and
+    /// extension and before the padding.
     ///
     /// # Errors
     /// A version other than 2; a packet shorter than its fields require. The offset is that in the
@@ -115,15 +115,15 @@ impl Header {
         })
     }
 
-    /// Reads a header as [`write`](Self::write) makes it. `None` when the version is not 2, and
-    /// when there is padding, an extension or a contributing source.
+    /// Parses a header in the form of [`write`](Self::write). `None` if the version is not 2, or if
+    /// there is padding, an extension or a contributing source.
     #[inline]
     pub const fn parse_plain(fixed: &[u8; HEADER_BYTES]) -> Option<Header> {
         if fixed[0] == PLAIN_FIRST_BYTE { Header::parse_fixed(fixed) } else { None }
     }
 
-    /// Makes the bytes: version 2, no padding, no extension, no contributing sources. Of the
-    /// payload type the low 7 bits count.
+    /// Encodes the header: version 2, no padding, no extension, no contributing sources. Only the
+    /// low 7 bits of the payload type are used.
     #[inline]
     pub const fn write(&self) -> [u8; HEADER_BYTES] {
         let second = (self.marker as u8) << 7 | self.payload_type & !MARKER_BIT;
@@ -243,8 +243,8 @@ impl Reception {
         }
     }
 
-    /// Statistics that begin with a sequence number known from RTP-Info (RFC 2326 §12.33), so that
-    /// packets lost at the very start count.
+    /// Creates statistics that begin with a sequence number known from RTP-Info (RFC 2326 §12.33),
+    /// so that packets lost at the very start are counted.
     pub fn starting_at(clock_rate_hz: u32, sequence: u16) -> Self {
         let mut reception = Reception::new(clock_rate_hz);
         reception.begin(sequence);
@@ -253,7 +253,7 @@ impl Reception {
         reception
     }
 
-    /// Begins a new order with the next packet, whatever its number is; the counts are kept.
+    /// Starts a new order with the next packet, of any number; the counts are kept.
     pub fn restart(&mut self) {
         self.expected_before = self.expected();
         (self.begun, self.restart_at, self.transit) = (false, None, None);
@@ -305,7 +305,7 @@ impl Reception {
             };
         }
         if behind < MISORDER_MAX {
-            // Before the first of all: A.1 counts it as received; there is no gap it could fill.
+            // It precedes the very first packet: A.1 counts it as received, and it can fill no gap.
             return self.fill(self.highest - u64::from(behind));
         }
         if self.restart_at == Some(sequence) {
@@ -471,10 +471,11 @@ fn bit(number: u64) -> u64 {
 /// Gaps that are listed at most.
 pub const GAPS_MAX: usize = 256;
 
-/// A.1: so far ahead is still a gap ("typical value").
+/// A.1: a packet this far ahead is still a gap ("typical value").
 const DROPOUT_MAX: u16 = 3000;
 
-/// So far behind is still late; A.1's typical value is 100, here as much as a gap can be ahead.
+/// A packet this far behind is still late; A.1's typical value is 100, here it is the largest
+/// distance of a gap ahead.
 const MISORDER_MAX: u16 = 3000;
 
 const CYCLE: u64 = 1 << 16;

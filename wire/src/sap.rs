@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SAP: announcements of multicast sessions, their deletion, and the times at which they are due.
+//! Reads and writes SAP announcements of multicast sessions and their deletion, and schedules them.
 //!
-//! A listener finds the channels of a network without being told an address: each is announced to
-//! a group of its own scope every five minutes or less often, and times out when announcements
-//! stop. Everybody on the network can forge one, so a parsed packet is only a hint.
+//! A listener discovers the channels of a network without a configured address: each is announced
+//! to a group of its own scope at intervals of five minutes or more, and times out when
+//! announcements stop. Any host on the network can forge one, so a parsed packet is only a hint.
 //!
-//! Choices: packets carry the payload type, which may be left out (§6); the message hash is never
-//! 0, which VLC reads as no hash; a deletion carries the origin line alone (§6).
+//! Choices: packets carry the payload type, which may be omitted (§6); the message hash is never 0,
+//! which VLC reads as no hash; a deletion carries only the origin line (§6).
 //!
 //! Cost: one packet of about 350 bytes a channel and interval.
 //!
 //! Sources: RFC 2974 §3 (groups), §3.1 (interval), §4 (time-out), §6 (packets); RFC 2365 §6
 //! (scopes of 239/8); RFC 4291 §2.7 (scopes of IPv6); RFC 8866 (the payload).
-//! Does not authenticate, encrypt or compress, and refuses what is encrypted or compressed.
+//! Does not authenticate, encrypt or compress, and refuses encrypted or compressed packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -22,8 +22,7 @@ use crate::error::{Fault, Malformed};
 /// Port of every SAP group (§3).
 pub const PORT: u16 = 9875;
 
-/// Bandwidth of all announcements to one group where no other limit is known, bits per second
-/// (§3.1).
+/// Bandwidth of all announcements to one group if no other limit is known, bits per second (§3.1).
 pub const BANDWIDTH_BITS_PER_SECOND: u64 = 4000;
 
 /// Kind of a SAP packet.
@@ -42,7 +41,7 @@ pub struct SapPacket<'a> {
     pub kind: SapKind,
     /// Identifies, with the source, one version of one announcement.
     pub message_hash: u16,
-    /// Address of the announcer, as the packet says.
+    /// Address of the announcer, from the packet's header.
     pub source: IpAddr,
     /// Session description; of a deletion, at least its origin line.
     pub description: &'a [u8],
@@ -106,7 +105,7 @@ impl SapPacket<'_> {
     }
 }
 
-/// The payload without its type; none where the type is no SDP.
+/// Returns the payload without its type; `None` if the type is not SDP.
 fn description(payload: &[u8]) -> Option<&[u8]> {
     let is_sdp = |text: &[u8]| text.starts_with(b"v=0") || text.starts_with(b"o=");
     let text = if is_sdp(payload) {
@@ -131,9 +130,9 @@ pub fn deletion(source: IpAddr, message_hash: u16, description: &[u8]) -> Vec<u8
     SapPacket { kind: SapKind::Deletion, message_hash, source, description: origin }.write()
 }
 
-/// Returns a hash of a description that is not 0 and that no other announcement of this source
-/// has, `is_taken` telling: of 1,000 descriptions some share a hash of 16 bits. With all hashes
-/// taken, one that is.
+/// Returns a hash of a description that is not 0 and that no other announcement of this source has,
+/// checked by `is_taken`: of 1,000 descriptions some share a hash of 16 bits. If all hashes are
+/// taken, it returns one that is.
 pub fn message_hash(description: &[u8], is_taken: impl Fn(u16) -> bool) -> u16 {
     // FNV-1a of 32 bits, folded to 16.
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
@@ -145,8 +144,8 @@ pub fn message_hash(description: &[u8], is_taken: impl Fn(u16) -> bool) -> u16 {
 }
 
 /// Returns the group and port to which a session at `group` is announced: one of the same scope.
-/// None for unicast. Of 239/8 beyond the organization's scope, and where scopes are not configured,
-/// the local one is used, for it reaches no further.
+/// `None` for unicast. In 239/8 outside of the organization's scope, and if scopes are not
+/// configured, the local one is used, because it has the smallest reach.
 pub fn announcement_target(group: IpAddr) -> Option<SocketAddr> {
     if !group.is_multicast() {
         return None;

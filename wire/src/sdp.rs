@@ -38,7 +38,7 @@ use crate::http::shown_path;
 use crate::mp2t::{CLOCK_RATE_HZ, ENCODING_NAME, PAYLOAD_BYTES, PAYLOAD_TYPE};
 use crate::rtsp::Npt;
 
-/// The control name of the one stream: its URL is Content-Base with this behind it.
+/// Control name of the only stream: its URL is Content-Base followed by this.
 pub const CONTROL: &str = "stream";
 
 /// Content of a description.
@@ -48,9 +48,9 @@ pub struct Description<'a> {
     pub name: &'a str,
     /// The server's address, as the client reached it.
     pub origin: IpAddr,
-    /// Identifies the asset among those of this origin (RFC 8866 §5.2).
+    /// Identifies the asset among the assets of this origin (RFC 8866 §5.2).
     pub id: u64,
-    /// Version that grows when the asset changes, such as its modification time.
+    /// Version that increases when the asset changes, such as its modification time.
     pub version: u64,
     /// Duration; none while it is being recorded.
     pub duration: Option<Duration>,
@@ -107,13 +107,13 @@ pub enum BroadcastFormat {
 pub struct Broadcast<'a> {
     /// Session name, such as the title of the channel. Control characters become spaces.
     pub name: &'a str,
-    /// Software that made the description (RFC 8866 §6.4); control characters become spaces.
+    /// Software that created the description (RFC 8866 §6.4); control characters become spaces.
     pub tool: &'a str,
     /// Address of the sending server.
     pub origin: IpAddr,
-    /// Identifies the broadcast among those of this origin (RFC 8866 §5.2).
+    /// Identifies the broadcast among the broadcasts of this origin (RFC 8866 §5.2).
     pub id: u64,
-    /// Version that grows when the description changes.
+    /// Version that increases when the description changes.
     pub version: u64,
     /// Carrier of the transport stream.
     pub format: BroadcastFormat,
@@ -123,11 +123,11 @@ pub struct Broadcast<'a> {
     pub ttl: u8,
     /// Only source of packets (source-specific multicast), of the target's address family.
     pub source: Option<IpAddr>,
-    /// Bits of transport stream per second, without any headers, where known.
+    /// Bit rate of the transport stream, without any headers, if known; bits per second.
     pub bits_per_second: Option<u64>,
 }
 
-/// Writes the description of a broadcast, as an announcement or a file has it.
+/// Writes the description of a broadcast, for an announcement or a file.
 pub fn broadcast(broadcast: &Broadcast<'_>) -> Vec<u8> {
     let group = broadcast.target.ip();
     let origin = Origin::with_ip_addr(broadcast.id, broadcast.version, broadcast.origin);
@@ -204,7 +204,7 @@ pub struct Offer {
 /// Reads a description and finds the first MPEG transport stream over RTP/AVP in it.
 ///
 /// # Errors
-/// Text that is no SDP, and a description without such a stream.
+/// Text that is not SDP, and a description without such a stream.
 pub fn parse(text: &[u8]) -> Result<Offer, Malformed> {
     let session = Session::parse(text).map_err(|_| Malformed::new(0, Fault::Description))?;
     let (media, payload_type) = session
@@ -224,7 +224,8 @@ pub fn parse(text: &[u8]) -> Result<Offer, Malformed> {
     })
 }
 
-/// The payload type of a transport stream in a media section: 33, or one that rtpmap calls MP2T.
+/// Returns the payload type of a transport stream in a media section: 33, or one that rtpmap maps
+/// to MP2T.
 fn transport_stream(media: &Media) -> Option<u8> {
     if !media.proto.eq_ignore_ascii_case("RTP/AVP") {
         return None;
@@ -243,9 +244,9 @@ fn transport_stream(media: &Media) -> Option<u8> {
     })
 }
 
-/// Encodings that a description without a transport stream offers, for a message: `video
-/// H264/90000`, or the payload type where rtpmap names none. Text of a peer: printable ASCII alone,
-/// and bounded.
+/// Returns the encodings in a description without a transport stream, for a message: `video
+/// H264/90000`, or the payload type if rtpmap names none. The text is a peer's: only printable
+/// ASCII, and bounded.
 fn offered(medias: &[Media]) -> String {
     let one = |media: &Media| {
         let maps = media.attributes.iter().filter(|attribute| attribute.attribute == "rtpmap");
@@ -280,7 +281,7 @@ const IPV4_UDP_BYTES: u128 = 28;
 /// UDP 8, IPv6 40.
 const IPV6_UDP_BYTES: u128 = 48;
 
-/// Room for a description with a name of usual length.
+/// Bytes of a description with a name of usual length.
 const DESCRIPTION_BYTES_USUAL: usize = 320;
 
 #[cfg(test)]

@@ -4,17 +4,17 @@
 //!
 //! Any host can send to a port. A source is an SSRC and the transport address it sends from (RFC
 //! 3550 §8.2), so an attacker that copies the SSRC of the stream is another source. A source is
-//! followed after two packets that fit together (A.1's probation). It loses its place to another
-//! when it has been silent for [`SILENCE`], or for a fifth of that after BYE. Three rules keep an
-//! unrelated sender that was first, or arrived in a gap, from holding the place:
+//! followed after two packets with consistent sequence numbers (A.1's probation). Another source
+//! replaces it when it has been silent for [`SILENCE`], or for a fifth of that after BYE. Three
+//! rules keep an unrelated sender that was first, or arrived in a gap, from staying followed:
 //!
-//! - A source that sends fewer than [`WEAK_PACKETS`] packets a second gives its place to a valid
-//!   one that sends [`CONTEST_RATIO`] times as many for a second.
-//! - A source that sent [`SETTLED_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of
-//!   losing its place to a silence, gets it back at once from any source followed later. Those have
-//!   no such right against it then.
-//! - An address named by the signalling has priority over all others; once it has been heard, its
-//!   silence and its BYE give its place to none but itself.
+//! - A source that sends fewer than [`WEAK_PACKETS`] packets a second is replaced by a valid one
+//!   that sends [`CONTEST_RATIO`] times as many for a second.
+//! - A source that sent [`SETTLED_PACKETS`] and more, and returns within [`RETURN_WITHIN`] after it
+//!   was replaced because of silence, is followed again at once, instead of any source followed
+//!   later. Those have no such right against it then.
+//! - An address named by the signalling has priority over all others; once it has sent, its silence
+//!   and its BYE let no source of another address be followed.
 //!
 //! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]). A flood from one address
 //! replaces its own oldest source, otherwise the oldest of all is replaced, those on probation
@@ -27,8 +27,8 @@
 //!
 //! Sources: RFC 3550 §8.1, §8.2, A.1.
 //! Does not keep packets of a source on probation: the caller may, and [`SourceStatus::Chosen`]
-//! says when they count. Does not protect a slow stream: below [`WEAK_PACKETS`] packets a second it
-//! gives way to a flood, unless its sender is named.
+//! signals when they count. Does not protect a slow stream: below [`WEAK_PACKETS`] packets a second
+//! a flood can displace it, unless its sender is named.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -38,7 +38,7 @@ use crate::rtp::{Header, Reception, SequenceUpdate};
 /// Sender of a stream: an SSRC and an address.
 #[derive(Debug)]
 pub struct SyncSource {
-    /// Its identifier; none of a bare transport stream.
+    /// SSRC; `None` for a bare transport stream.
     pub ssrc: Option<u32>,
     /// Address it sends from; none while only the signalling has named it.
     pub from: Option<SocketAddr>,
@@ -89,7 +89,7 @@ pub struct SourceTable {
     /// returned.
     followed_at: Duration,
     held_packets: u64,
-    /// After BYE: so many more packets of it say that it has not left.
+    /// Packets still required, after BYE, to prove that the source has not left.
     leaving: u32,
     announced: Option<u32>,
     /// The address that the signalling has named, and until when others wait for it.
@@ -130,8 +130,8 @@ impl SourceTable {
     }
 
     /// Follows this source from now on, without probation: the signalling has named it, and perhaps
-    /// its first sequence number. No other is followed but another SSRC of the expected address,
-    /// which is the same sender.
+    /// its first sequence number. The only other source followed is another SSRC of the expected
+    /// address, which is the same sender.
     pub fn announce(&mut self, ssrc: u32, sequence: Option<u16>) {
         self.announced = Some(ssrc);
         let is_it = |source: &SyncSource| {
@@ -166,7 +166,8 @@ impl SourceTable {
         self.take(None, from, now, |source| (SequenceUpdate::InOrder, source.packets > 1))
     }
 
-    /// `note` says what a packet is to its source, and whether it fits to those before.
+    /// Counts a packet of a source. `note` updates the statistics of the source, and returns
+    /// whether the packet fits those before it.
     fn take(
         &mut self,
         ssrc: Option<u32>,
@@ -211,13 +212,13 @@ impl SourceTable {
         SourceStatus::Chosen(arrival)
     }
 
-    /// True when a valid source may replace the followed one.
+    /// True if a valid source may replace the followed one.
     fn is_free_for(&mut self, index: usize, now: Duration) -> bool {
         let challenger = &self.table[index];
         let is_expected = self.expected.is_some() && challenger.from == self.expected;
         let holder = self.followed.map(|followed| &self.table[followed]);
         let Some(holder) = holder.filter(|holder| holder.heard.is_some()) else {
-            // Nobody, or one that has not sent yet.
+            // No source is followed, or one that has not sent yet.
             let is_awaited = self.expected.is_some() || holder.is_some();
             let grace = *self.grace_until.get_or_insert(now + GRACE);
             return is_expected || !is_awaited || now >= grace;
@@ -234,8 +235,8 @@ impl SourceTable {
             || is_measured && challenger.rate >= CONTEST_RATIO * holder.rate.max(1)
     }
 
-    /// The source that is followed gives its place to this one. It may come back if it was silent,
-    /// not if it was displaced, and not before one that was followed earlier has come back.
+    /// Replaces the followed source by this one. The replaced source may return if it was silent,
+    /// not if it was displaced, and not before a source that was followed earlier has returned.
     fn lose_place(&mut self, to: usize, now: Duration) {
         let returns = self.is_silent(now) && self.held_packets >= SETTLED_PACKETS;
         if let Some(index) = self.followed {
@@ -259,7 +260,7 @@ impl SourceTable {
         }
     }
 
-    /// True where the source that is followed, if any, has lost its place by silence or BYE.
+    /// True if the followed source, if any, can be replaced after silence or BYE.
     fn is_silent(&self, now: Duration) -> bool {
         let silence = if self.leaving > 0 { SILENCE / 5 } else { SILENCE };
         let heard = self.followed().and_then(|holder| holder.heard);
@@ -277,8 +278,8 @@ impl SourceTable {
         (self.measured_at, self.window_at) = (self.window_at, now);
     }
 
-    /// True when another source may take the place without a silence: the followed one has sent few
-    /// packets, or sends few.
+    /// True if another source may replace the followed one without a silence: the followed one has
+    /// sent few packets, or sends few.
     pub fn is_contested(&self) -> bool {
         let is_weak = |source: &SyncSource| source.rate < WEAK_PACKETS;
         self.held_packets < WEAK_PACKETS.into() || self.followed().is_none_or(is_weak)
@@ -307,12 +308,13 @@ impl SourceTable {
         self.followed.map(|index| &mut self.table[index])
     }
 
-    /// True when the source is in the table.
+    /// True if the source is in the table.
     pub fn knows(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
         self.index_of(ssrc, from).is_some()
     }
 
-    /// Those that have sent two packets that fit together, [`SOURCES_MAX`] at most.
+    /// Iterates over the sources that have sent two packets that fit together, at most
+    /// [`SOURCES_MAX`].
     pub fn valid(&self) -> impl Iterator<Item = &SyncSource> {
         self.table.iter().filter(|source| source.is_valid)
     }
@@ -382,29 +384,29 @@ pub const SOURCES_AN_ADDRESS_MAX: usize = 8;
 /// or reader leaves between two packets of a film.
 pub const SILENCE: Duration = Duration::from_millis(250);
 
-/// Time for which a silent source may return: longer than a restarting sender, or a switch that
-/// learns its ports, takes.
+/// Time for which a silent source may return: longer than the restart of a sender, or than a switch
+/// needs to learn its ports.
 pub const RETURN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Packets that a source must have sent to have that right: fewer may be the last of an earlier
 /// sender.
 pub const SETTLED_PACKETS: u64 = 16;
 
-/// Time for which others wait for a named address: longer than a server takes from PLAY to its
+/// Time for which others wait for a named address: longer than a server needs from PLAY to its
 /// first packet.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// Packets a second below which a place can be contested: 1 Mb/s of the usual size.
 pub const WEAK_PACKETS: u32 = 100;
 
-/// Ratio of packets by which a contender has to exceed the followed source: more than a pause of
-/// half of the time explains.
+/// Ratio of packets by which a contender must exceed the followed source: more than a pause of half
+/// of the time can explain.
 pub const CONTEST_RATIO: u32 = 10;
 
 /// Rates are of this time at least.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Packets that a sender may still have on their way when it says BYE.
+/// Packets of a sender that may still be in transit when it sends BYE.
 const REFUTING_PACKETS: u32 = 64;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claims of the HTTP reader: the same requests and faults however the bytes are cut, keep-alive
-//! by version, every doubtful framing refused, every limit kept, memory bounded, no panic.
+//! Tests the claims of the HTTP reader: the same requests and faults for every division of the
+//! bytes, keep-alive by version, every doubtful framing refused, every limit enforced, memory
+//! bounded, no panic.
 //!
 //! Sources: RFC 9112 §2.2, §3, §5, §6, §7.1, §9; RFC 9110 §7.2, §10.1.1.
 
@@ -200,7 +201,7 @@ fn expectation_is_answered_at_once_and_ends_the_connection() {
     assert!(!only(waiting).keep_alive);
     let outcome = read(format!("{waiting}abcGET / HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
     assert_eq!((outcome.requests.len(), outcome.fault), (1, None));
-    // Without content, or from HTTP/1.0, the expectation says nothing.
+    // An expectation without content, or from HTTP/1.0, has no effect.
     assert!(only("GET / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n").keep_alive);
     let old = "POST / HTTP/1.0\r\nContent-Length: 1\r\nConnection: keep-alive\r\n\
                Expect: 100-continue\r\n\r\n";
@@ -289,7 +290,7 @@ fn endless_input_is_refused_at_the_limit() {
             assert!(fed <= limits.head_bytes_max + filler.len(), "{start}{filler}");
         };
         assert_eq!((fault.status, fault.offset), (status, offset), "{start}{filler}: {fault}");
-        // A fault stays, whatever else comes.
+        // A fault is permanent: later bytes do not clear it.
         reader.feed(b"\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n");
         assert_eq!(reader.next(), Err(fault));
         assert!(reader.is_empty());
@@ -345,7 +346,7 @@ fn the_answer_to_a_fault_closes_and_repeats_nothing() {
     assert!(!format!("{response:?}").contains("script"));
 }
 
-/// Pieces from which connections are put together that get past the first byte.
+/// Pieces that are combined to connections that pass the first byte.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     let known = prop::sample::select(vec![
         "GET ",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claims of the HTTP answers: what a client puts together from them is the file, Content-Length
-//! is exact, conditions follow RFC 9110 §13.2.2, no input gets a panic or more than the file has.
+//! Tests the claims of the HTTP answers: a client reassembles the file from them, Content-Length is
+//! exact, conditions follow RFC 9110 §13.2.2, no input causes a panic or exceeds the file.
 //!
 //! Sources: RFC 9110 §8.8, §9.3, §13, §14, §15; RFC 2046 §5.1.1.
 //! It has over 600 lines because all tests read answers by one parser of their own.
@@ -61,7 +61,7 @@ fn file(bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (at * at / 7 + at / 256) as u8).collect()
 }
 
-/// The content as it goes over the wire.
+/// The content as sent on the wire.
 fn content(response: &Response, file: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     for part in &response.parts {
@@ -85,7 +85,7 @@ fn content_range(value: &str) -> (u64, u64, u64) {
     (first.parse().unwrap(), last.parse().unwrap(), total.parse().unwrap())
 }
 
-/// First, last and total of a Content-Range, and the bytes it stands for.
+/// First, last and total of a Content-Range, and the bytes of the range.
 type Ranged<'a> = ((u64, u64, u64), &'a [u8]);
 
 /// The parts of a multipart body, by the grammar of RFC 2046 alone.
@@ -142,7 +142,7 @@ fn head_says_what_get_would_and_sends_nothing() {
         assert_eq!((head.status, &head.head), (get.status, &get.head), "{fields}");
         assert_eq!(head.parts, []);
     }
-    // Range means nothing to HEAD.
+    // Range has no effect on HEAD.
     assert_eq!(answer("HEAD", "Range: bytes=0-1\r\n", 1000).status, 200);
     assert_eq!(answer("HEAD", "Range: bytes=2000-\r\n", 1000).status, 200);
 }
@@ -300,7 +300,7 @@ fn preconditions_in_the_order_of_rfc_9110_13_2_2() {
         (r#"If-Match: "x"|If-None-Match: "tag""#.replace('|', "\r\n"), 412),
         (r#"If-Match: "tag"|If-None-Match: "tag""#.replace('|', "\r\n"), 304),
         (format!("If-Unmodified-Since: {BEFORE}\r\nIf-None-Match: \"tag\""), 412),
-        // Step 5: Range only when the rest lets the method through.
+        // Step 5: Range applies only if the other conditions are met.
         (r#"If-None-Match: "tag"|Range: bytes=0-1"#.replace('|', "\r\n"), 304),
         (r#"If-Match: "x"|Range: bytes=9999-"#.replace('|', "\r\n"), 412),
         ("If-Match: \"tag\"\r\nRange: bytes=0-1".to_owned(), 206),
@@ -540,7 +540,7 @@ proptest! {
         let body = content(&response, &file);
         prop_assert_eq!(field(&response, "Content-Length").unwrap(), body.len().to_string());
         prop_assert_eq!(response.bytes_total(), (response.head.len() + body.len()) as u64);
-        // What each spec asks for, worked out anew in wide arithmetic.
+        // The ranges that each spec requests, calculated again in wide arithmetic.
         let asked: Vec<(u64, u64)> = specs.iter().filter_map(|spec| {
             let (first, last) = spec.split_once('-').unwrap();
             let (first, last) = match (first.parse::<i128>(), last.parse::<i128>()) {
@@ -565,7 +565,7 @@ proptest! {
             prop_assert_eq!(*total, bytes);
             prop_assert_eq!(*part, &file[*first as usize..=*last as usize]);
         }
-        // Every byte asked for is there, and none twice.
+        // Every requested byte is present, and none twice.
         for (first, last) in asked {
             prop_assert!(sent.iter().any(|((from, to, _), _)| *from <= first && last <= *to));
         }

@@ -14,8 +14,8 @@ fn seen(datagram: &[u8]) -> Vec<RtcpItem> {
     rtcp::parse(datagram).unwrap().collect()
 }
 
-// §6.4.1, figure 2: SR sent at 10 Nov 1995 11:33:25.125 UTC, answered 5.25 s after it came, back at
-// 11:33:36.5: 6.125 s on the way.
+// §6.4.1, figure 2: SR sent at 10 Nov 1995 11:33:25.125 UTC, answered 5.25 s after its arrival,
+// back at 11:33:36.5: 6.125 s in transit.
 #[test]
 fn a_cname_is_96_bits_in_base64() {
     assert_eq!(rtcp::cname([0; 12]), "A".repeat(16));
@@ -103,7 +103,7 @@ fn reports_are_read_back_and_a_negative_loss_stays_negative() {
     let bytes = rtcp::receiver_report(9, &[report(1), report(2)], "client");
     let expected = [1, 2].map(|ssrc| RtcpItem::Report { from: 9, report: report(ssrc) });
     assert_eq!(seen(&bytes), expected);
-    // More than the count has room for are left out, not wrapped.
+    // Reports beyond the capacity of the count are dropped, not wrapped.
     let many = vec![report(1); 40];
     assert_eq!(seen(&rtcp::receiver_report(9, &many, "client")).len(), 31);
     let extreme = ReceptionReport { lost: i32::MIN, ..report(1) };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiver statistics against an oracle: a set of what was sent and what came.
+//! Tests receiver statistics against an oracle: the sets of packets sent and received.
 //!
-//! Packets are lost, doubled and delayed at random, across the wrap of the sequence number; what
-//! `Reception` says in O(1) per packet must be what counting afterwards says. Hostile headers must
-//! be refused or read, never more.
+//! Packets are lost, doubled and delayed at random, across the wrap of the sequence number; the
+//! results of `Reception`, in O(1) per packet, must equal those of counting afterwards. Hostile
+//! headers must be refused or read, never more.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests as real clients and RFC 2326 write them, and what the server makes of them.
+//! Tests requests of real clients and of RFC 2326, and the server's interpretation of them.
 //!
-//! The shapes of the requests (headers and their order, not captures of a session) are those of
+//! The forms of the requests (headers and their order, not captures of a session) are those of
 //! ffmpeg, live555 (VLC) and GStreamer's rtspsrc; the rest are the examples of RFC 2326, named by
 //! section.
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP fed with what no client should send: nothing panics, memory stays within the limits, the
-//! way the bytes are cut does not matter, and every answer is one that an independent parser reads.
+//! Tests RTSP with input that no client should send: nothing panics, memory stays within the
+//! limits, the division of the bytes does not matter, and an independent parser can read every
+//! answer.
 
 use proptest::prelude::*;
 use wire::rtsp::{Limits, Malformed, Request, RequestReader, client};
@@ -17,7 +18,7 @@ const GOOD: &str = "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nUser-Agent: x\r\n\r\n\
     PAUSE rtsp://h:8554/its/path.ts RTSP/1.0\r\nCSeq: 6\r\nSession: 12345678\r\n\r\n\
     TEARDOWN rtsp://h:8554/its/path.ts RTSP/1.0\r\nCSeq: 7\r\nSession: 12345678\r\n\r\n";
 
-/// Everything a reader makes of the bytes when they come in parts of these sizes.
+/// Returns everything that a reader parses from the bytes when they arrive in parts of these sizes.
 fn read(bytes: &[u8], parts: &[usize]) -> (Vec<Request>, Option<Malformed>) {
     let limits = Limits::default();
     let mut reader = RequestReader::new(limits);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Model of a player's buffer: media arrives in segments, and the clock consumes it.
 //!
-//! Play starts when so many seconds, or the first segment of each rendition, are there. It stalls
-//! when the clock reaches the end of what has come, and goes on when as much is there as for a
-//! start. Time is an argument: the model is brought up to date at each segment, and needs no timer.
+//! Play starts when the prebuffer, or the first segment of each rendition, has arrived. It stalls
+//! when the clock reaches the end of the buffered media, and resumes when as much is buffered as
+//! for a start. Time is an argument: the model is updated at each segment, and needs no timer.
 //!
 //! Sources: RFC 8216 §6.3.3 (playing); Apple's HLS tools count stalls in the same way.
 //! Does not model decoders, seeks, or players that slow down before a stall.
@@ -16,7 +16,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PlayStall {
-    /// Media time at which play stood still, in seconds.
+    /// Media time at which play stalled, in seconds.
     pub at_s: f64,
     /// Length of the stall, in seconds.
     pub length_s: f64,
@@ -26,11 +26,11 @@ pub struct PlayStall {
 #[derive(Debug)]
 pub(super) struct BufferModel {
     began: Instant,
-    /// Media wanted before play starts or goes on; none for any.
+    /// Media required before play starts or resumes; any amount if none.
     prebuffer: Option<Duration>,
     renditions: Vec<BufferedRendition>,
     position: Duration,
-    /// Time up to which the model was brought.
+    /// Time of the last update.
     until: Instant,
     state: ModelState,
     has_media: bool,
@@ -42,7 +42,7 @@ pub(super) struct BufferModel {
 
 #[derive(Debug, Clone, Copy)]
 struct BufferedRendition {
-    /// Media time of the end of what has come.
+    /// Media time of the end of the buffered media.
     end: Duration,
     is_done: bool,
 }
@@ -59,7 +59,7 @@ enum ModelState {
 }
 
 impl BufferModel {
-    /// A buffer that is empty, of renditions that begin at these media times.
+    /// An empty buffer for renditions that begin at these media times.
     pub(super) fn new(
         began: Instant,
         starts: &[Duration],
@@ -81,7 +81,7 @@ impl BufferModel {
         }
     }
 
-    /// Adds media of a rendition, which has come just now.
+    /// Adds media of a rendition that has just arrived.
     pub(super) fn add(&mut self, now: Instant, rendition: usize, media: Duration) {
         self.advance(now);
         self.renditions[rendition].end += media;
@@ -89,7 +89,7 @@ impl BufferModel {
         self.resume(now);
     }
 
-    /// Passes over media of a rendition that does not come: the clock runs, and nothing starts.
+    /// Skips missing media of a rendition: the clock runs, and play does not start.
     pub(super) fn skip(&mut self, now: Instant, rendition: usize, media: Duration) {
         self.advance(now);
         self.renditions[rendition].end += media;
@@ -103,7 +103,7 @@ impl BufferModel {
         self.advance(now);
     }
 
-    /// Brings the model up to this time.
+    /// Updates the model to this time.
     pub(super) fn advance(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.until);
         let since = self.until;
@@ -123,7 +123,7 @@ impl BufferModel {
         };
     }
 
-    /// Starts or goes on where enough is there.
+    /// Starts or resumes play where enough is buffered.
     fn resume(&mut self, now: Instant) {
         let is_done = self.renditions.iter().all(|rendition| rendition.is_done);
         let there = self.end().saturating_sub(self.position);
@@ -138,7 +138,7 @@ impl BufferModel {
             ModelState::Waiting if there.is_zero() || !self.has_media => return,
             ModelState::Waiting => self.start = Some(now.saturating_duration_since(self.began)),
             ModelState::Stalled { .. } if there.is_zero() => {
-                // All was played already: an end, and no stall.
+                // All media was played already: play has ended, without a stall.
                 self.state = ModelState::Ended;
                 return;
             }
@@ -161,7 +161,7 @@ impl BufferModel {
         }
     }
 
-    /// Counts a stall under way up to this time: the viewer leaves.
+    /// Counts a current stall up to this time: the viewer leaves.
     pub(super) fn leave(&mut self, now: Instant) {
         self.advance(now);
         if let ModelState::Stalled { since } = self.state {
@@ -170,8 +170,8 @@ impl BufferModel {
         }
     }
 
-    /// End of the media that can be played: the least of the renditions that are not complete; the
-    /// longest where all are.
+    /// End of the playable media: the least end among the incomplete renditions; the greatest where
+    /// all are complete.
     fn end(&self) -> Duration {
         let open = self.renditions.iter().filter(|rendition| !rendition.is_done);
         let least = open.map(|rendition| rendition.end).min();
@@ -179,12 +179,12 @@ impl BufferModel {
         least.or_else(longest).unwrap_or_default()
     }
 
-    /// Media of a rendition that has come and was not played.
+    /// Buffered media of a rendition that was not played yet.
     pub(super) fn ahead(&self, rendition: usize) -> Duration {
         self.renditions[rendition].end.saturating_sub(self.position)
     }
 
-    /// Time from now to the end of play, of a model whose renditions are complete.
+    /// Time from now to the end of play, for a model whose renditions are complete.
     pub(super) fn left(&self) -> Duration {
         match self.state {
             ModelState::Playing => self.end().saturating_sub(self.position),
@@ -192,7 +192,7 @@ impl BufferModel {
         }
     }
 
-    /// Media time that is played now.
+    /// Current media time.
     pub(super) fn position(&self) -> Duration {
         self.position
     }
@@ -206,14 +206,14 @@ impl BufferModel {
         matches!(self.state, ModelState::Stalled { .. })
     }
 
-    /// Number of stalls, their whole length, and the first of them.
+    /// Number of stalls, their total length, and the first of them.
     pub(super) fn stalls(&self) -> (u64, Duration, &[PlayStall]) {
         (self.stalls, self.stalled, &self.listed)
     }
 }
 
 const STALLS_LISTED: usize = 20;
-/// Rounding of durations in playlists and the time of one segment's bookkeeping are no stalls.
+/// Rounding of durations in playlists and the processing time of a segment do not count as stalls.
 const STALL_MIN: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(run.model.start(), None);
         run.add(500, 0, 2000);
         assert_eq!(run.model.start(), Some(ms(500)));
-        // 4000 ms are played at 4500.
+        // Media time 4000 ms is reached at 4500.
         assert_eq!(run.position(6000), 4000);
         assert!(run.model.is_stalled());
         run.add(6000, 0, 2000);
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(run.position(5000), 2000);
         run.add(5000, 1, 2000);
         assert_eq!(run.model.stalls().1, ms(2800));
-        // Sound that ends before the pictures holds up nothing.
+        // Audio that ends before the video does not stall play.
         run.finish(5000, 1);
         run.add(5000, 0, 1000);
         run.finish(5000, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chunked bodies of HTTP/1.1, from pieces of any size.
+//! Decodes chunked bodies of HTTP/1.1, from pieces of any size.
 //!
 //! Sources: RFC 9112 §7.1.
-//! Does not read trailer fields; it steps over them.
+//! Does not interpret trailer fields; it skips them.
 
 /// Reader of one body.
 #[derive(Debug, Default)]
@@ -17,15 +17,15 @@ enum ChunkState {
     Data {
         left: u64,
     },
-    /// The line end behind the data.
+    /// The line end after the data.
     DataEnd,
     Trailer,
     Done,
 }
 
 impl ChunkReader {
-    /// Gives the data in these bytes to `sink`; returns how many bytes were used. The rest belongs
-    /// in front of the next bytes.
+    /// Passes the data in these bytes to `sink`; returns the number of bytes consumed. The caller
+    /// must prepend the rest to the next bytes.
     pub(super) fn read(
         &mut self,
         bytes: &[u8],
@@ -91,7 +91,7 @@ const LINE_BYTES_MAX: usize = 4096;
 mod tests {
     use super::*;
 
-    /// Reads a body in pieces of this size; returns the data and what stands behind it.
+    /// Decodes a body in pieces of this size; returns the data and the unconsumed bytes.
     fn read(body: &[u8], piece: usize) -> Result<(Vec<u8>, bool, usize), String> {
         let (mut reader, mut data) = (ChunkReader::default(), Vec::new());
         let (mut pending, mut used_in_all) = (Vec::new(), 0);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kept HTTP/1.1 connections of a viewer: one request at a time, ranges, redirections, deadlines.
+//! Persistent HTTP/1.1 connections of a viewer: one request at a time, ranges, redirections,
+//! deadlines.
 //!
-//! A body that nobody looks at is discarded in the kernel by recv with MSG_TRUNC: its bytes are
-//! counted and not copied. Heads and bodies are read into one buffer a thread, so that a viewer
-//! that waits holds none.
+//! A body that is not checked is discarded in the kernel by recv with MSG_TRUNC: its bytes are
+//! counted and not copied. Heads and bodies are read into one buffer for each thread, so that a
+//! waiting viewer holds none.
 //!
-//! A kept connection may have been closed by the server in the meantime; a request on it that gets
-//! no byte of an answer is sent once more on a new one (RFC 9110 §9.2.2).
+//! The server may have closed a kept connection in the meantime; a request on it that receives no
+//! byte of a response is sent once more on a new one (RFC 9110 §9.2.2).
 //!
 //! Sources: RFC 9112 §6.3, §7.1, §9.3; RFC 9110 §14, §15.4; tcp(7) (MSG_TRUNC).
 //! Does not pipeline, use TLS or proxies, or read compressed bodies.
@@ -30,26 +31,26 @@ use crate::http_head::{HEAD_BYTES_MAX, Head};
 use crate::http_url::UrlParts;
 use crate::rtsp_connection::{connect, connect_from};
 
-/// Way to servers, shared by all viewers of a load.
+/// Route to servers, shared by all viewers of a load.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Route {
-    /// An address of this machine to connect from.
+    /// A local address to connect from.
     pub(super) source: Option<IpAddr>,
-    /// A host and port that were resolved before.
+    /// A host and port with their resolved address.
     pub(super) resolved: Option<Arc<(String, u16, SocketAddr)>>,
 }
 
-/// Longest times to wait.
+/// Time-outs of fetches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FetchTimeouts {
-    /// Without a byte.
+    /// Limit without a received byte.
     pub(super) read: Duration,
-    /// For a whole playlist or init section.
+    /// Limit for a whole playlist or init section.
     pub(super) playlist: Duration,
-    /// For a whole segment, or so many of its durations where that is longer.
+    /// Limit for a whole segment, or `segment_durations` times its duration where that is longer.
     pub(super) segment: Duration,
     pub(super) segment_durations: u32,
-    /// Without a change of a live playlist; six target durations where that is longer.
+    /// Limit without a change of a live playlist; six target durations where that is longer.
     pub(super) quiet: Duration,
 }
 
@@ -69,21 +70,21 @@ impl Default for FetchTimeouts {
 pub(super) enum BodyTarget<'a> {
     /// The kernel discards it.
     Discarded,
-    /// A function that gets the bytes in order.
+    /// A function that receives the bytes in order.
     Sink(&'a mut (dyn FnMut(&[u8]) + Send)),
 }
 
 /// A whole body.
 #[derive(Debug, Clone)]
 pub(super) struct FetchedBody {
-    /// Address behind redirections.
+    /// Address after redirections.
     pub(super) address: UrlParts,
     pub(super) bytes: u64,
     /// Time from the request to the last byte.
     pub(super) wall: Duration,
 }
 
-/// Reason why a body is not whole.
+/// Reason for an incomplete body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FetchFault {
     pub(super) found: String,
@@ -101,7 +102,7 @@ impl FetchFault {
 pub(super) struct HttpConnections {
     route: Route,
     read_wait: Duration,
-    /// The latest last.
+    /// Kept connections, the latest last.
     kept: Vec<KeptConnection>,
     counts: Arc<FetchCounts>,
 }
@@ -120,16 +121,16 @@ struct KeptConnection {
     is_used: bool,
 }
 
-/// An exchange on a connection.
+/// A request and its response on a connection.
 struct Exchange<'a> {
     stream: &'a TcpStream,
     read_wait: Duration,
     deadline: Instant,
-    /// Bytes that were read and not yet used.
+    /// Bytes that were read but not consumed.
     pending: Vec<u8>,
 }
 
-/// Ways in which an answer does not come.
+/// Reason for a missing response.
 enum NoAnswer {
     /// The kept connection had been closed.
     Stale,
@@ -145,7 +146,7 @@ impl HttpConnections {
         HttpConnections { route, read_wait, kept: Vec::new(), counts }
     }
 
-    /// Fetches a file or a part of it, of `bytes_max` at most.
+    /// Fetches a file or a part of it, of at most `bytes_max`.
     pub(super) async fn fetch(
         &mut self,
         wanted: &ListedResource,
@@ -235,7 +236,7 @@ impl HttpConnections {
         self.kept.push(KeptConnection { is_used: true, ..connection });
     }
 
-    /// Sends the request and reads the head; returns what came behind it as well.
+    /// Sends the request and reads the head; also returns the bytes received after it.
     async fn answer(
         &self,
         connection: &KeptConnection,
@@ -262,7 +263,7 @@ impl HttpConnections {
     }
 }
 
-/// Writes to a stream that is only borrowed.
+/// Writes to a borrowed stream.
 async fn write_all(stream: &TcpStream, bytes: &[u8], deadline: Instant) -> io::Result<()> {
     let writing = async {
         let mut left = bytes;
@@ -293,11 +294,11 @@ impl Exchange<'_> {
         let mut call = || {
             SCRATCH.with_borrow_mut(|scratch| {
                 let room = room.min(scratch.len());
-                let (_, came) = recv(self.stream, &mut scratch[..room], flags)?;
+                let (_, received) = recv(self.stream, &mut scratch[..room], flags)?;
                 if !flags.contains(RecvFlags::TRUNC) {
-                    use_bytes(&scratch[..came]);
+                    use_bytes(&scratch[..received]);
                 }
-                Ok(came)
+                Ok(received)
             })
         };
         loop {
@@ -305,11 +306,11 @@ impl Exchange<'_> {
             if left.is_zero() {
                 return Err(FetchFault::new(LATE));
             }
-            // Where bytes are there, no timer is set; other viewers have their turns.
+            // Where bytes are available, no timer is set; the task budget lets other viewers run.
             consume_budget().await;
             match self.stream.try_io(Interest::READABLE, &mut call) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(came) => return Ok(came),
+                Ok(received) => return Ok(received),
                 Err(error) => {
                     return Err(FetchFault::new(format!("the connection broke: {error}")));
                 }
@@ -334,7 +335,7 @@ impl Exchange<'_> {
                 let head = Head::parse(&self.pending[..end])
                     .map_err(|found| NoAnswer::Fault(FetchFault::new(found)))?;
                 self.pending.drain(..end + 4);
-                // RFC 9110 §15.2: interim answers come before the final one.
+                // RFC 9110 §15.2: interim responses precede the final one.
                 if (100..200).contains(&head.status) {
                     continue;
                 }
@@ -347,9 +348,9 @@ impl Exchange<'_> {
             let mut pending = std::mem::take(&mut self.pending);
             let room = HEAD_READ_BYTES;
             let append = |bytes: &[u8]| pending.extend_from_slice(bytes);
-            let came = self.receive(room, RecvFlags::empty(), append).await;
+            let received = self.receive(room, RecvFlags::empty(), append).await;
             self.pending = pending;
-            match came {
+            match received {
                 Ok(0) if self.pending.is_empty() => return Err(NoAnswer::Stale),
                 Ok(0) => {
                     return Err(NoAnswer::Fault(FetchFault::new("the connection ended in a head")));
@@ -363,15 +364,14 @@ impl Exchange<'_> {
         }
     }
 
-    /// Receives the body, and returns its length.
-    /// A fault with what the server says of it, where that is a line of text.
+    /// Makes a fault that includes the server's explanation, if the body is a line of text.
     async fn with_reason(&mut self, head: &Head, found: String) -> FetchFault {
         if head.status < 400 {
             return FetchFault::new(found);
         }
         let mut body = Vec::new();
         let mut sink = |bytes: &[u8]| body.extend_from_slice(bytes);
-        // As far as it came.
+        // A partial body suffices.
         let _ = self.body(head, REASON_BYTES_MAX, &mut BodyTarget::Sink(&mut sink)).await;
         FetchFault::new(head.refusal(&body))
     }
@@ -395,15 +395,15 @@ impl Exchange<'_> {
         let mut bytes = first as u64;
         while whole != Some(bytes) {
             let room = usize::try_from(due(bytes)).unwrap_or(usize::MAX).min(SCRATCH_BYTES);
-            let came = match target {
+            let received = match target {
                 BodyTarget::Discarded => self.receive(room, RecvFlags::TRUNC, |_| {}).await,
                 BodyTarget::Sink(sink) => {
                     self.receive(room, RecvFlags::empty(), |part| sink(part)).await
                 }
             };
-            let came = came.map_err(|fault| FetchFault { offset: Some(bytes), ..fault })?;
-            bytes += came as u64;
-            match (came, whole) {
+            let received = received.map_err(|fault| FetchFault { offset: Some(bytes), ..fault })?;
+            bytes += received as u64;
+            match (received, whole) {
                 (0, None) => return Ok(bytes),
                 (0, Some(whole)) => {
                     let found = format!("the connection ended at byte {bytes} of {whole}");
@@ -442,9 +442,9 @@ impl Exchange<'_> {
             }
             let mut pending = std::mem::take(&mut self.pending);
             let append = |part: &[u8]| pending.extend_from_slice(part);
-            let came = self.receive(CHUNK_READ_BYTES, RecvFlags::empty(), append).await;
+            let received = self.receive(CHUNK_READ_BYTES, RecvFlags::empty(), append).await;
             self.pending = pending;
-            match came {
+            match received {
                 Ok(0) => return Err(fault("the connection ended between chunks".to_owned())),
                 Ok(_) => {}
                 Err(found) => return Err(fault(found.found)),
@@ -465,7 +465,7 @@ fn is_redirection(head: &Head) -> bool {
     matches!(head.status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// Checks the head of an answer that is no redirection.
+/// Checks the head of a response that is not a redirection.
 fn check_head(head: &Head, wanted: &ListedResource, bytes_max: u64) -> Result<(), String> {
     let status = format!("{} {}", head.status, head.reason);
     match (head.status, wanted.span, head.content_range) {
@@ -494,18 +494,18 @@ fn check_head(head: &Head, wanted: &ListedResource, bytes_max: u64) -> Result<()
 }
 
 thread_local! {
-    /// Bytes that the kernel discards never touch it, and their pages stay unused.
+    /// Bytes discarded by the kernel are not written to it, and its pages stay unused.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; SCRATCH_BYTES]);
 }
 
 const SCRATCH_BYTES: usize = 1 << 20;
-/// Longest reason of a server that is read.
+/// Limit of an explanation read from a server.
 const REASON_BYTES_MAX: u64 = 4 << 10;
-/// A head and little of the body, which is then received in larger pieces.
+/// A head and a little of the body; the rest of the body is received in larger pieces.
 const HEAD_READ_BYTES: usize = 2 << 10;
 const CHUNK_READ_BYTES: usize = 64 << 10;
 const REDIRECTIONS_MAX: u32 = 5;
-/// Playlists and segments may come from two servers.
+/// Playlists and segments may be on two servers.
 const KEPT_MAX: usize = 2;
 const LATE: &str = "not whole in the time allowed";
 const BROKE: &str = "the connection broke";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fields of `moov` and `moof` that the checks of fMP4 segments compare.
+//! Parses the fields of `moov` and `moof` that the checks of fMP4 segments compare.
 //!
-//! Read here apart from the crates that write such boxes: a verifier that shared their code would
-//! share their faults.
+//! The parser is independent of the crates that write such boxes: a verifier that shared their code
+//! would share their faults.
 //!
 //! Sources: ISO/IEC 14496-12 §4.2, §8.3.2 (tkhd), §8.4.2 (mdhd), §8.8.3 (trex), §8.8.5 (mfhd),
 //! §8.8.7 (tfhd), §8.8.8 (trun), §8.8.12 (tfdt).
-//! Does not read what else stands in these boxes.
+//! Does not read other fields of these boxes.
 
 /// A track in an init section.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub(super) struct FragmentTrack {
     pub(super) id: u32,
     /// tfdt.
     pub(super) decode_time: Option<u64>,
-    /// Places of the data count from the `moof`.
+    /// Data offsets are relative to the `moof`.
     pub(super) is_moof_based: bool,
     sample_duration: Option<u32>,
     sample_bytes: Option<u32>,
     runs: Vec<SampleRun>,
 }
 
-/// A `trun`. Sums are of the samples that have values of their own.
+/// A `trun`. The sums are over samples with explicit values.
 #[derive(Debug, PartialEq, Eq)]
 struct SampleRun {
     samples: u32,
@@ -49,7 +49,7 @@ struct SampleRun {
 type FoundBox<'a> = (u64, [u8; 4], &'a [u8]);
 type ChildBox<'a> = ([u8; 4], &'a [u8]);
 
-/// The boxes of a payload: offset, type, payload. Ends behind the first fault, which has its
+/// The boxes of a payload: offset, type, payload. Ends after the first fault, which includes its
 /// offset.
 pub(super) fn boxes(bytes: &[u8]) -> impl Iterator<Item = Result<FoundBox<'_>, (u64, String)>> {
     let mut at = 0;
@@ -78,7 +78,7 @@ pub(super) fn boxes(bytes: &[u8]) -> impl Iterator<Item = Result<FoundBox<'_>, (
     })
 }
 
-/// Reads a `moov`'s payload: the tracks that fragments may have.
+/// Parses a `moov`'s payload: the tracks that fragments may have.
 pub(super) fn movie(payload: &[u8]) -> Result<Vec<MovieTrack>, String> {
     let (mut tracks, mut defaults) = (Vec::<MovieTrack>::new(), Vec::new());
     for (kind, payload) in children(payload)? {
@@ -128,7 +128,7 @@ fn movie_track(payload: &[u8]) -> Result<MovieTrack, String> {
     Ok(track)
 }
 
-/// Reads a `moof`'s payload.
+/// Parses a `moof`'s payload.
 pub(super) fn fragment(payload: &[u8]) -> Result<Fragment, String> {
     let (mut sequence, mut tracks) = (None, Vec::new());
     for (kind, payload) in children(payload)? {
@@ -213,7 +213,7 @@ fn sample_run(payload: &[u8]) -> Result<SampleRun, String> {
 }
 
 impl FragmentTrack {
-    /// Returns the duration of all samples, and of each run the place and the length of its data.
+    /// Returns the duration of all samples, and the offset and the length of each run's data.
     pub(super) fn totals(&self, movie: &MovieTrack) -> (u64, Vec<(i64, u64)>) {
         let each_duration = u64::from(self.sample_duration.unwrap_or(movie.sample_duration));
         let each_bytes = u64::from(self.sample_bytes.unwrap_or(movie.sample_bytes));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checks of fMP4 segments: boxes, sequence numbers, decode times of each track, sample data.
 //!
-//! Only `moov` and `moof` are held; the other boxes pass through.
+//! Only `moov` and `moof` are buffered; the other boxes are not.
 //!
 //! Sources: ISO/IEC 14496-12 §4.2 (boxes), §8.8.3 (trex), §8.8.5 (mfhd), §8.8.7 (tfhd), §8.8.8
 //! (trun), §8.8.12 (tfdt); RFC 8216 §3.3.
@@ -17,18 +17,18 @@ use super::segment_check::FoundFaults;
 pub(super) struct Fmp4Check {
     tracks: BTreeMap<u32, TrackClock>,
     sequence: Option<u32>,
-    /// First bytes of the box under way; the whole of a `moof`.
+    /// First bytes of the current box; the whole of a `moof`.
     held: Vec<u8>,
-    /// Bytes of the box under way that pass through.
+    /// Remaining bytes of the current box, which are not buffered.
     left: u64,
-    /// The last box reaches to the end of the segment.
+    /// The last box extends to the end of the segment.
     is_open: bool,
-    /// Offset of the box under way, and of the next byte.
+    /// Offset of the current box, and of the next byte.
     box_at: u64,
     offset: u64,
     is_lost: bool,
     has_fragment: bool,
-    /// Data of the last fragment's samples, and what `mdat` boxes hold; offsets in the segment.
+    /// Sample data of the last fragment, and the content of `mdat` boxes; offsets in the segment.
     samples: Vec<(u64, u64)>,
     data: Vec<(u64, u64)>,
     samples_at: u64,
@@ -42,7 +42,7 @@ struct TrackClock {
 }
 
 impl Fmp4Check {
-    /// Reads the init section. Clocks of tracks go on over it.
+    /// Parses the init section. Clocks of tracks continue across it.
     pub(super) fn init(&mut self, bytes: &[u8], faults: &mut FoundFaults) {
         let mut kinds = Vec::new();
         let mut tracks = None;
@@ -124,7 +124,7 @@ impl Fmp4Check {
         }
     }
 
-    /// Bytes to hold of the box under way: its header, or all of a `moof`.
+    /// Bytes of the current box to buffer: its header, or all of a `moof`.
     fn held_bytes(&self) -> usize {
         match box_size(&self.held) {
             None if self.held.len() >= 8 => 16,
@@ -206,7 +206,7 @@ impl Fmp4Check {
             }
             let (duration, ranges) = track.totals(&clock.movie);
             clock.next = Some(time.saturating_add(duration));
-            // Without default-base-is-moof the place depends on the tracks before.
+            // Without default-base-is-moof the data offset depends on the previous tracks.
             if track.is_moof_based {
                 let absolute = |(offset, bytes): (i64, u64)| {
                     let from = at.checked_add_signed(offset).unwrap_or(u64::MAX);
@@ -217,7 +217,7 @@ impl Fmp4Check {
         }
     }
 
-    /// Compares the data of the last fragment's samples with the `mdat` boxes behind it.
+    /// Compares the sample data of the last fragment with the `mdat` boxes after it.
     fn end_fragment(&mut self, faults: &mut FoundFaults) {
         let holds = |(from, to): &(u64, u64)| {
             from == to || self.data.iter().any(|(start, end)| start <= from && to <= end)

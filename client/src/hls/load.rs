@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many HLS viewers from one process: how many would not have stalled, and the server's cost.
+//! Runs many HLS viewers in one process, and measures how many would not have stalled, and the
+//! server's CPU cost.
 //!
-//! Each viewer is complete: a connection of its own (two where the audio has a playlist of its
-//! own), every playlist, every segment, the model of a buffer. Thousands are cheap: a viewer is a
-//! task on the caller's runtime, playlists that are the same are parsed once, and segments are
-//! discarded in the kernel but for every n-th viewer, which checks them.
+//! Each viewer is complete: a connection of its own (two where the audio has a separate playlist),
+//! every playlist, every segment, the buffer model. Thousands are cheap: a viewer is a task on the
+//! caller's runtime, identical playlists are parsed once, and segments are discarded in the kernel
+//! except for every n-th viewer, which checks them.
 //!
-//! Starts are spread over the ramp; the measured time begins when all have started or failed. A
-//! viewer that has played to the end is done, and begins no second time.
+//! Starts are spread over the ramp; the measured time begins when all viewers have started or
+//! failed. A viewer that has played to the end is done, and does not start again.
 //!
 //! Sources: RFC 8216; tcp(7) (MSG_TRUNC).
 //! Does not seek, and does not model players that leave.
@@ -38,7 +39,7 @@ use crate::rtsp_connection::connect_from;
 use crate::transport::StreamTransport;
 use crate::wrong_url;
 
-/// Presentation to play, number of viewers, and ways to look at them.
+/// Presentation to play, number of viewers, and settings of the measurement.
 #[non_exhaustive]
 pub struct HlsLoad {
     /// `http://HOST:PORT/PATH` of a master or media playlist.
@@ -49,14 +50,15 @@ pub struct HlsLoad {
     pub settings: ViewerSettings,
     /// Length of the measured time.
     pub length: Duration,
-    /// Time over which the starts are spread; without, two milliseconds a viewer and at least a
+    /// Time over which the starts are spread; by default two milliseconds a viewer and at least a
     /// second.
     pub ramp: Option<Duration>,
-    /// Segments of every n-th viewer are checked, none for 0; without, of about 40 in all.
+    /// Segments of every n-th viewer are checked, none for 0; by default, those of about 40
+    /// viewers.
     pub sample: Option<u32>,
-    /// An address of this machine to connect from.
+    /// A local address to connect from.
     pub source: Option<IpAddr>,
-    /// Ends the load when it is ready: Ctrl-C, say.
+    /// Ends the load when it is ready, such as on Ctrl-C.
     pub stop: Option<Stop>,
     pub(super) timeouts: FetchTimeouts,
 }
@@ -111,8 +113,8 @@ impl ViewerCounts {
 /// each change of stage.
 ///
 /// # Errors
-/// No viewer can begin: a wrong setting, too few descriptors, a server that does not answer or
-/// does not have the playlist. Faults of single viewers are in the outcome.
+/// No viewer can begin: a wrong setting, too few descriptors, a server that does not answer or does
+/// not have the playlist. The outcome reports faults of single viewers.
 pub async fn load_hls(
     mut options: HlsLoad,
     mut report: impl FnMut(&LoadEvent),
@@ -163,7 +165,7 @@ pub async fn load_hls(
     Ok(HlsLoadOutcome::new(&options, &ends, &figures, &usage, &timers))
 }
 
-/// Looks at the playlist once for all: true where the audio has a playlist of its own.
+/// Fetches the playlist once for all viewers: returns true where the audio has a separate playlist.
 async fn look(plan: &WatchPlan) -> Result<bool, Error> {
     let viewer = Viewer::new(plan, false, None);
     let mut connections =
@@ -198,7 +200,7 @@ struct HlsLoadRun<'a, T, C> {
 }
 
 impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> HlsLoadRun<'_, T, C> {
-    /// Starts a task for each viewer, which waits for its turn.
+    /// Starts a task for each viewer, which waits for its start time.
     fn start(&self, ending: &watch::Receiver<bool>) -> JoinSet<ViewerEnd> {
         let began = Instant::now();
         let (viewers, ramp) = (self.options.viewers, self.options.ramp());
@@ -227,14 +229,14 @@ impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> HlsLoadRun<'_, T, C> {
         let meter = ProcessMeter::begin(server, is_local);
         let (began, before) = (Instant::now(), self.plan.bytes.load(Ordering::Relaxed));
         let timers = tokio::spawn(watch_timers(self.timers.clone()));
-        self.stages.tell(&LoadEvent::Playing { played, failed });
+        self.stages.emit(&LoadEvent::Playing { played, failed });
         let length = self.options.length;
         self.stages.wait(LoadStage::Measuring, length, length, nobody_plays).await;
         let usage = meter.end(began.elapsed());
         timers.abort();
         let bytes = self.plan.bytes.load(Ordering::Relaxed) - before;
         let playing = viewers.saturating_sub(self.stages.counts().ended);
-        self.stages.tell(&LoadEvent::Measured { seconds: usage.seconds(), playing });
+        self.stages.emit(&LoadEvent::Measured { seconds: usage.seconds(), playing });
         (LoadFigures { bytes, ..LoadFigures::default() }, usage)
     }
 }
@@ -254,7 +256,7 @@ async fn view(
     let viewer = Viewer::new(&plan, is_verified, None);
     let watched = tokio::select! {
         watched = viewer.watch() => Some(watched),
-        // The sender is there until all have ended.
+        // The sender exists until all have ended.
         _ = ending.wait_for(|is_ending| *is_ending) => None,
     };
     let reason = match watched {
@@ -278,7 +280,7 @@ async fn view(
     end
 }
 
-/// Measures how late timers of this runtime are.
+/// Measures the lateness of timers of this runtime.
 async fn watch_timers(delays: Arc<Mutex<Histogram<u64>>>) {
     loop {
         let due = Instant::now() + TIMER_EVERY;
@@ -321,11 +323,11 @@ const LENGTH_MIN: Duration = Duration::from_millis(100);
 const RAMP_EACH: Duration = Duration::from_millis(2);
 const RAMP_MIN: Duration = Duration::from_secs(1);
 const VERIFIED_USUAL: u32 = 40;
-/// A viewer that has not started by then counts as one that waits.
+/// A viewer that has not started by then counts as waiting.
 const START_WAIT: Duration = Duration::from_secs(10);
 
-/// Time in which those that started last fill their buffers: what they fetch more than they play is
-/// no part of a steady load.
+/// Time for the last viewers to fill their buffers: the initial prefetch is not part of a steady
+/// load.
 const SETTLE: Duration = Duration::from_secs(2);
 const TIMER_EVERY: Duration = Duration::from_millis(10);
 const DELAY_US_MAX: u64 = 60_000_000;

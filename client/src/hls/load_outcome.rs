@@ -19,7 +19,7 @@ use crate::plural::counted;
 #[derive(Debug, Default)]
 pub(super) struct ViewerEnd {
     pub(super) start: Option<Duration>,
-    /// It neither played to the end nor left with the load.
+    /// Reason of an end other than the end of the presentation or of the load.
     pub(super) reason: Option<String>,
     is_verified: bool,
     stalls: u64,
@@ -47,11 +47,11 @@ pub(super) struct LoadFigures {
 pub struct StartTimesMs {
     /// Median.
     pub p50: f64,
-    /// 90 % were not later.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 % were not later.
+    /// 99th percentile.
     pub p99: f64,
-    /// The latest.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -66,7 +66,7 @@ pub struct HlsLoadOutcome {
     /// Viewers whose play started.
     pub started: u32,
     /// Viewers that would not have stalled: they started, never waited for a segment, missed none
-    /// and saw no fault.
+    /// and had no fault.
     pub without_stall: u32,
     /// Viewers that stalled.
     pub stalled: u32,
@@ -80,12 +80,11 @@ pub struct HlsLoadOutcome {
     pub ended: Vec<EndReason>,
     /// Viewers whose segments were checked.
     pub verified: u32,
-    /// Faults of all viewers: requests that were not answered as they should, and of the verified
-    /// ones what is wrong in segments.
+    /// Faults of all viewers: failed requests, and for verified viewers faults in segments.
     pub faults: u64,
-    /// The first faults by their number of viewers.
+    /// The most frequent first faults, with their number of viewers.
     pub first_faults: Vec<EndReason>,
-    /// Segments that came whole, from the first start.
+    /// Complete segments, from the first start.
     pub segments: u64,
     /// Segments that could not be fetched.
     pub missed: u64,
@@ -95,7 +94,7 @@ pub struct HlsLoadOutcome {
     pub bytes_in_all: u64,
     /// Bytes of segments in the measured time.
     pub bytes: u64,
-    /// Bits a second of these.
+    /// Bits a second during the measured time.
     pub bit_rate: f64,
     /// The caller stopped the load before its time.
     pub interrupted: bool,
@@ -105,7 +104,7 @@ pub struct HlsLoadOutcome {
     pub ramp_seconds: f64,
     /// Figures of this program.
     pub client: LoadClient,
-    /// Processor seconds of the server for 10⁹ bytes of segments, where its process is seen.
+    /// CPU seconds of the server for 10⁹ bytes of segments, where its process is visible.
     pub server_cpu_s_per_gb: Option<f64>,
 }
 
@@ -131,7 +130,7 @@ impl ViewerEnd {
             bytes: sum(|rendition| rendition.bytes),
             switches: state.switches,
             fault_count: state.fault_count,
-            // Without the address, which is another for each segment.
+            // Without the address, which differs for each segment.
             fault: state.faults.first().map(|fault| fault.found.clone()),
         }
     }
@@ -184,8 +183,7 @@ impl HlsLoadOutcome {
         }
     }
 
-    /// Returns true where no viewer would have stalled, also for a load that was stopped before
-    /// its time.
+    /// Returns true where no viewer would have stalled, even for a load that was stopped early.
     pub fn is_smooth(&self) -> bool {
         self.without_stall == self.asked
     }
@@ -202,7 +200,7 @@ fn start_times(ends: &[ViewerEnd]) -> StartTimesMs {
     StartTimesMs { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: at(1.0) }
 }
 
-/// Counts equal reasons; most frequent first.
+/// Counts equal reasons; returns the most frequent first.
 fn by_count<'a>(reasons: impl Iterator<Item = &'a str>) -> Vec<EndReason> {
     let mut counted = Vec::<EndReason>::new();
     for reason in reasons {

@@ -16,16 +16,16 @@ fn ms(ms: u64) -> Duration {
 
 fn load(origin: &ScriptedOrigin, viewers: u32) -> HlsLoad {
     let mut load = HlsLoad::new(origin.url("/m.m3u8"), viewers);
-    // It ends when all viewers have played to the end.
+    // The load ends when all viewers have played to the end.
     (load.ramp, load.length) = (Some(ms(200)), LIMIT);
     load.timeouts.read = LIMIT;
     load
 }
 
-/// Limit against hanging.
+/// Guards against a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A prebuffer of the whole film: no viewer can stall, however late a segment comes.
+/// A prebuffer of the whole film: no viewer can stall, regardless of the delay of a segment.
 const WHOLE_FILM: Option<Duration> = Some(Duration::from_secs(2));
 
 async fn film(second: Answer) -> ScriptedOrigin {
@@ -65,7 +65,7 @@ async fn viewers_of_a_good_server_would_not_have_stalled() {
     assert_eq!((seen.segments, seen.bytes_in_all), (80, 80 * 18_800), "{seen}");
     assert!(seen.seconds < LIMIT.as_secs_f64(), "all have played to the end by then: {seen}");
     assert!(seen.start_ms.p50 > 0.0 && seen.start_ms.p50 <= seen.start_ms.max);
-    // The server is this process; ticks of a hundredth of a second may be none.
+    // The server is this process, whose CPU time may be zero ticks of a hundredth of a second.
     assert!(seen.client.server_is_local && seen.client.server_cores.is_some(), "{seen}");
     let connections: std::collections::HashSet<_> =
         origin.requests().into_iter().map(|request| request.connection).collect();
@@ -101,7 +101,7 @@ async fn faults_are_counted_by_their_reason() {
     assert_eq!((seen.first_faults[0].sessions, seen.first_faults.len()), (4, 1), "{seen}");
     assert_eq!(seen.first_faults[0].reason, "404 Not Found");
 
-    // Only the viewer that checks sees wrong bytes.
+    // Only the verified viewer detects wrong bytes.
     let wrong = film(Answer::Body(ts_segment(2))).await;
     let mut options = load(&wrong, 4);
     (options.sample, options.settings.prebuffer) = (Some(4), WHOLE_FILM);
@@ -127,7 +127,7 @@ async fn viewers_that_are_refused_are_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_ends_a_load_with_its_figures() {
-    // A minute: it does not end before the stop.
+    // A film of one minute does not end before the stop.
     let origin = film_of(Answer::Body(ts_segment(1)), 15.0).await;
     let mut options = load(&origin, 2);
     options.settings.prebuffer = Some(LIMIT);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HLS as players fetch it: playlists, segments in turn, a model of the buffer, and checks.
+//! Fetches HLS playlists and segments in order, models a player's buffer, and checks the segments.
 //!
-//! [`play_hls`] plays one presentation and checks every segment. A master playlist is read, a
-//! variant chosen, and the audio of its group fetched beside it on a connection of its own
-//! (`viewer`). A rendition fetches its segments in turn, and reloads a live playlist (`rendition`);
-//! `connection` fetches, `playlist` reads playlists, `segment_check` checks containers, and
-//! `buffer_model` says when a player would have started and stalled. [`load_hls`] runs thousands
-//! of viewers, of which the kernel discards most segments.
+//! [`play_hls`] plays one presentation and checks every segment. The viewer reads the master
+//! playlist, chooses a variant, and fetches the audio of its group on a separate connection
+//! (`viewer`). A rendition fetches its segments in order, and reloads a live playlist
+//! (`rendition`); `connection` fetches, `playlist` parses playlists, `segment_check` checks
+//! containers, and `buffer_model` computes when a player would have started and stalled.
+//! [`load_hls`] runs thousands of viewers; the kernel discards most of their segments.
 //!
-//! A server is foreign: lengths of playlists and segments, redirections, numbers of segments and
+//! A server is untrusted: lengths of playlists and segments, redirections, numbers of segments and
 //! all times are limited.
 //!
 //! Sources: RFC 8216.
-//! Does not decipher, decode, show subtitles, or use TLS.
+//! Does not decrypt, decode, show subtitles, or use TLS.
 
 mod buffer_model;
 mod chunks;
@@ -57,14 +57,14 @@ pub use self::verdict::{HlsEnd, HlsFault, HlsVerdict, PlayedRendition, PlayedVar
 /// Choice of a variant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum VariantChoice {
-    /// The first, then the highest that fits the measured throughput.
+    /// The first variant, then the highest that fits the measured throughput.
     #[default]
     Auto,
-    /// The one with the highest BANDWIDTH.
+    /// The variant with the highest BANDWIDTH.
     Highest,
-    /// The one with the lowest BANDWIDTH.
+    /// The variant with the lowest BANDWIDTH.
     Lowest,
-    /// The highest up to so many bits a second.
+    /// The highest variant of at most this number of bits a second.
     UpTo(u64),
 }
 
@@ -88,9 +88,9 @@ impl FromStr for VariantChoice {
 pub struct ViewerSettings {
     /// Choice of a variant.
     pub variant: VariantChoice,
-    /// Media that play waits for, at the start and after a stall; one segment where none is given.
+    /// Media required before play starts, and resumes after a stall; one segment by default.
     pub prebuffer: Option<Duration>,
-    /// Media that is fetched ahead of play.
+    /// Limit of media that is fetched ahead of play.
     pub ahead: Duration,
 }
 
@@ -108,14 +108,14 @@ pub struct HlsPlay {
     pub url: String,
     /// Settings of the viewer.
     pub settings: ViewerSettings,
-    /// Place to begin at; of a live playlist, after its first segment. Without, the beginning, or
-    /// three target durations before the end of a live playlist.
+    /// Start position; for a live playlist, relative to its first segment. By default the
+    /// beginning, or three target durations before the end of a live playlist.
     pub start: Option<Duration>,
-    /// Length to play, in whole segments; up to the end where none is given.
+    /// Length to play, in whole segments; up to the end by default.
     pub length: Option<Duration>,
     /// Fetches without waiting for the clock.
     pub is_fast: bool,
-    /// File for the bytes of init sections and segments, one after the other.
+    /// File for the bytes of init sections and segments, concatenated.
     pub output: Option<PathBuf>,
     /// Ends the play when it is ready.
     pub stop: Option<Stop>,
@@ -123,7 +123,7 @@ pub struct HlsPlay {
 }
 
 impl HlsPlay {
-    /// All of the presentation at `url`, as fast as it is played.
+    /// The whole presentation at `url`, at play speed.
     pub fn new(url: impl Into<String>) -> HlsPlay {
         HlsPlay {
             url: url.into(),
@@ -142,7 +142,7 @@ impl HlsPlay {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ViewerProgress {
-    /// Media time that is played now.
+    /// Current media time.
     pub position: Duration,
     /// Length of a playlist with an end.
     pub duration: Option<Duration>,
@@ -154,7 +154,7 @@ pub struct ViewerProgress {
     pub bytes: u64,
     /// Stalls so far.
     pub stalls: u64,
-    /// Play stands still.
+    /// True while play is stalled.
     pub is_stalled: bool,
     /// Faults so far.
     pub faults: u64,
@@ -169,7 +169,8 @@ pub fn is_playlist_url(url: &str) -> bool {
 /// four times a second.
 ///
 /// # Errors
-/// The playlists cannot be had; the file cannot be written. Faults of segments are in the verdict.
+/// The playlists cannot be fetched; the file cannot be written. The verdict reports faults of
+/// segments.
 pub async fn play_hls(
     options: HlsPlay,
     mut progress: impl FnMut(&ViewerProgress),
@@ -230,7 +231,7 @@ fn seen(viewer: &Viewer<'_>) -> ViewerProgress {
     }
 }
 
-/// Refuses a file of a presentation in two renditions.
+/// Refuses an output file for a presentation in two renditions.
 fn output_refused(address: &UrlParts) -> Error {
     Error::Setting {
         setting: ClientSetting::Output,
@@ -239,7 +240,7 @@ fn output_refused(address: &UrlParts) -> Error {
     }
 }
 
-/// As hls.js does (maxBufferLength).
+/// The default of hls.js (maxBufferLength).
 const AHEAD: Duration = Duration::from_secs(30);
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays against a scripted server: good presentations, wrong ones and hostile ones.
+//! Plays against a scripted server: valid, faulty and hostile presentations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A play without waiting. Its time-outs are against hanging: a test that wants one to pass sets
-/// it to [`SHORT`].
+/// A play without waiting. Its time-outs guard against a hang: a test of a time-out sets it to
+/// [`SHORT`].
 fn fast(url: String) -> HlsPlay {
     let mut play = HlsPlay::new(url);
     play.is_fast = true;
@@ -29,7 +29,7 @@ fn fast(url: String) -> HlsPlay {
 }
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Time-out that passes; answers that are in time come within it on a busy machine too.
+/// Time-out that expires in tests; timely answers arrive within it even on a busy machine.
 const SHORT: Duration = Duration::from_secs(2);
 /// Longer than any time-out.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -110,7 +110,7 @@ fn fmp4_file() -> (Vec<u8>, String) {
     );
     for index in 0..3 {
         let segment = fmp4::segment(index + 1, index * 1000);
-        // The first names its place, the others follow.
+        // The first byte range has an offset, the others follow it.
         let at = if index == 0 { format!("@{init}") } else { String::new() };
         text.push_str(&format!("#EXTINF:1,\n#EXT-X-BYTERANGE:{}{at}\nf.mp4\n", segment.len()));
         file.extend(segment);
@@ -166,7 +166,7 @@ async fn chunked_bodies_redirections_and_closed_connections_are_no_faults() {
     answers.push(("/a/s2.ts", Answer::ThenClosed(ts_segment(2))));
     answers.push(("/a/s3.ts", Answer::Redirect("/b/x.ts".to_owned())));
     answers.push(("/b/x.ts", Answer::Body(ts_segment(3))));
-    // References are resolved against the address behind the redirection.
+    // References are resolved against the address after the redirection.
     answers.push(("/m.m3u8", Answer::Redirect("a/m.m3u8".to_owned())));
     let origin = ScriptedOrigin::start(answers).await;
     let seen = played(fast(origin.url("/m.m3u8"))).await;
@@ -234,7 +234,7 @@ async fn segments_that_do_not_come_in_time_are_stepped_over() {
     .await;
 }
 
-/// Plays the film with this answer for its second segment, which is asked for twice and left out.
+/// Plays the film with this answer for its second segment, which is requested twice and skipped.
 async fn assert_second_is_missed(answer: Answer, found: &str, options: impl Fn(&mut HlsPlay)) {
     let origin = ScriptedOrigin::start(film_but("/a/s1.ts", answer)).await;
     let mut play = fast(origin.url("/a/m.m3u8"));
@@ -390,7 +390,7 @@ async fn playlists_that_cannot_be_played_are_refused() {
     assert!(https.is_caller());
 }
 
-/// Two variants, the first of which begins with this answer, and their bandwidths.
+/// Two variants with these bandwidths; the first one begins with this answer.
 fn of_variants(throttled: Answer, [low, high]: [u32; 2]) -> Vec<(&'static str, Answer)> {
     let master = format!(
         "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH={low}\nlow/m.m3u8\n\
@@ -406,7 +406,7 @@ fn of_variants(throttled: Answer, [low, high]: [u32; 2]) -> Vec<(&'static str, A
     answers
 }
 
-/// Bandwidths that 18,800 bytes from loopback exceed on a busy machine too.
+/// Bandwidths that 18,800 bytes from loopback exceed even on a busy machine.
 const LEAST: [u32; 2] = [1000, 4000];
 
 #[tokio::test]
@@ -453,7 +453,7 @@ async fn a_variant_that_is_missing_is_told_once_and_left() {
     assert_eq!((seen.renditions[0].segments, origin.of("/a/m.m3u8").len()), (4, 1));
 }
 
-/// Plays four segments of half a second, of which 0.6 s are fetched ahead of the clock.
+/// Plays four segments of half a second; 0.6 s are fetched ahead of the clock.
 async fn played_by_the_clock() -> (HlsVerdict, ScriptedOrigin) {
     let origin = ScriptedOrigin::start(film(0.5)).await;
     let mut play = fast(origin.url("/a/m.m3u8"));
@@ -467,12 +467,12 @@ async fn play_follows_the_clock_and_keeps_to_what_is_fetched_ahead() {
     assert_eq!((seen.renditions[0].segments, seen.fault_count), (4, 0), "{seen}");
     assert!(seen.end == HlsEnd::Complete && seen.wall_s >= 2.0, "{seen}");
     let at: Vec<_> = origin.requests().into_iter().map(|request| request.at).collect();
-    // 1000 ms are there after two segments; the third waits until 600 are left.
+    // 1000 ms are buffered after two segments; the third waits until 600 ms are left.
     assert!(at[3] - at[1] >= ms(390), "{:?}", at[3] - at[1]);
     assert!(at[4] - at[1] >= ms(890), "{:?}", at[4] - at[1]);
 }
 
-/// Plays segments of half a second, of which the second comes 1.5 s after it is asked for.
+/// Plays segments of half a second; the second one arrives 1.5 s after its request.
 async fn played_with_a_late_segment() -> HlsVerdict {
     let late = Answer::Late(ms(1500), Box::new(Answer::Body(ts_segment(1))));
     let mut answers = film(0.5);
@@ -496,7 +496,7 @@ async fn a_late_segment_is_a_stall_of_its_length() {
 async fn a_stop_ends_a_play_with_its_verdict() {
     let origin = ScriptedOrigin::start(film(2.0)).await;
     let mut play = HlsPlay::new(origin.url("/a/m.m3u8"));
-    // All of it: no segment can be late.
+    // The prebuffer is the whole film: no segment can be late.
     play.settings.prebuffer = Some(ms(8000));
     let has_played = Arc::new(Notify::new());
     let stop = has_played.clone();
@@ -513,7 +513,7 @@ async fn a_stop_ends_a_play_with_its_verdict() {
     assert!(positions.is_sorted(), "{positions:?}");
 }
 
-/// A live film whose playlist is answered so, one a request.
+/// A live film whose playlist is answered with these texts, one for each request.
 async fn live_film(playlists: &[String]) -> ScriptedOrigin {
     let texts = playlists.iter().map(|text| Answer::text(text.as_str())).collect();
     let mut answers = vec![("/a/m.m3u8", Answer::InTurn(texts))];
@@ -523,8 +523,8 @@ async fn live_film(playlists: &[String]) -> ScriptedOrigin {
     ScriptedOrigin::start(answers).await
 }
 
-/// Plays a live film of four playlists, of which the second brings something new, the third does
-/// not, and the fourth has an end. Returns the times of their requests since the play began.
+/// Plays a live film of four playlists: the second has a new segment, the third has none, and the
+/// fourth has an end. Returns the times of their requests since the start of the play.
 async fn played_live() -> (HlsVerdict, ScriptedOrigin, Vec<Duration>) {
     let ended = format!("{}#EXT-X-ENDLIST\n", live(4, 5, 1.0));
     let lists = [live(0, 6, 1.0), live(2, 5, 1.0), live(2, 5, 1.0), ended];
@@ -543,7 +543,7 @@ async fn live_play_begins_near_the_end_and_reloads_no_sooner_than_allowed() {
     assert_eq!((seen.end.clone(), seen.renditions[0].segments), (HlsEnd::Complete, 6), "{seen}");
     assert!(origin.of("/a/s2.ts").is_empty() && origin.of("/a/s3.ts").len() == 1);
     assert_eq!(at.len(), 4);
-    // A target duration where something was new, else half of it.
+    // A reload waits for a target duration after a change, otherwise for half of it.
     assert!(at[1] >= ms(1000) && at[2] >= ms(2000) && at[3] >= ms(2500), "{at:?}");
 }
 
@@ -575,7 +575,7 @@ async fn a_live_playlist_that_stands_still_is_given_up() {
     assert_eq!(seen.renditions[0].segments, 3);
 }
 
-/// Judge a clock: `make test-time`.
+/// Measure real time: `make test-time`.
 mod timed {
     use super::*;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Playlists as a player needs them: absolute addresses, byte ranges with offsets, and the init
-//! section and the key method of every segment.
+//! Parses playlists into a player's form: absolute addresses, byte ranges with offsets, and the
+//! init section and the key method of every segment.
 //!
-//! The crate `m3u8-rs` parses. It stops without an error at a line that it cannot read, takes a
-//! tag with wrong attributes for an unknown one, reads an attribute over the end of its line, and
-//! takes a title with a comma for a segment; so lines are checked before and after. A playlist is
-//! foreign text: its size and the number of its segments are limited.
+//! The crate `m3u8-rs` parses. It stops without an error at an invalid line, treats a tag with
+//! invalid attributes as an unknown one, reads an attribute past the end of its line, and mistakes
+//! a title with a comma for a segment; so lines are checked before and after. A playlist is
+//! untrusted text: its size and the number of its segments are limited.
 //!
 //! Sources: RFC 8216 §4 (tags), §4.1 (text), §6.3.1; draft-pantos-hls-rfc8216bis (EXT-X-GAP).
 //! Does not read EXT-X-PART, EXT-X-DATERANGE, subtitles, I-frame playlists or variables.
@@ -28,10 +28,10 @@ pub(super) enum FetchedPlaylist {
 /// A master playlist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct FetchedMaster {
-    /// In the order of the playlist; one at least.
+    /// The variants in the order of the playlist, at least one.
     pub(super) variants: Vec<ListedVariant>,
     pub(super) audio: Vec<ListedAudio>,
-    /// Renditions of pictures and subtitles, which are not fetched.
+    /// Video and subtitle renditions, which are not fetched.
     pub(super) beside: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct ListedVariant {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ListedAudio {
     pub(super) group: String,
-    /// None where the variant's own segments hold the audio.
+    /// None where the variant's own segments contain the audio.
     pub(super) address: Option<UrlParts>,
     pub(super) is_default: bool,
     /// Its kind, name and language.
@@ -78,7 +78,7 @@ pub(super) struct ListedSegment {
     pub(super) is_discontinuity: bool,
     /// EXT-X-GAP: the segment is known to be missing.
     pub(super) is_gap: bool,
-    /// The whole segment is enciphered: its container cannot be checked.
+    /// The whole segment is encrypted: its container cannot be checked.
     pub(super) is_enciphered: bool,
 }
 
@@ -93,14 +93,14 @@ pub(super) struct ListedResource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteSpan {
     pub(super) offset: u64,
-    /// One at least; the sum with the offset does not overflow.
+    /// Length, at least 1; its sum with the offset does not overflow.
     pub(super) bytes: u64,
 }
 
-/// Reads the playlist at this address.
+/// Parses the playlist at this address.
 ///
 /// # Errors
-/// The fault, with its line where it has one.
+/// The fault, and its line if there is one.
 pub(super) fn read_playlist(text: &[u8], address: &UrlParts) -> Result<FetchedPlaylist, String> {
     let prepared = prepared(text)?;
     let (rest, playlist) = m3u8_rs::parse_playlist(prepared.as_bytes())
@@ -123,10 +123,10 @@ pub(super) fn read_playlist(text: &[u8], address: &UrlParts) -> Result<FetchedPl
     }
 }
 
-/// Checks the lines. Leaves out titles of segments, which the parser splits at commas, and
-/// comments, each of which it would keep in some hundred bytes.
+/// Checks the lines. Removes titles of segments, which the parser splits at commas, and comments,
+/// since the parser would use some hundred bytes for each.
 fn prepared(text: &[u8]) -> Result<String, String> {
-    // A byte order mark has its own reason, by the first line.
+    // A byte order mark is reported below with a reason of its own.
     if !text.starts_with(b"#EXT") && text.iter().any(|byte| *byte < b'\t') {
         return Err(NO_PLAYLIST.to_owned());
     }
@@ -181,7 +181,7 @@ fn prepared(text: &[u8]) -> Result<String, String> {
     Ok(prepared)
 }
 
-/// True but for tags whose number or attributes the parser would read beyond the line.
+/// False for tags whose number or attributes the parser would read past the end of the line.
 fn is_readable(line: &str) -> bool {
     let Some((tag, value)) = line.split_once(':') else { return !line.contains('\r') };
     let is_number = || !value.is_empty() && value.trim_end().parse::<u64>().is_ok();
@@ -229,7 +229,7 @@ fn master_of(master: m3u8_rs::MasterPlaylist, at: &UrlParts) -> Result<FetchedMa
             let (group, is_default) = (media.group_id, media.default);
             read.audio.push(ListedAudio { group, address, is_default, label });
         } else if address.is_some() && read.beside.len() < VARIANTS_MAX {
-            // Without an address it lies in the variant's own segments.
+            // A rendition without an address is contained in the variant's own segments.
             read.beside.push(label);
         }
     }
@@ -264,7 +264,7 @@ fn media_of(media: m3u8_rs::MediaPlaylist, at: &UrlParts) -> Result<FetchedMedia
     for (index, segment) in media.segments.into_iter().enumerate() {
         let wrong = |found: String| format!("segment {index} of the playlist: {found}");
         refuse_unread(&segment.unknown_tags).map_err(wrong)?;
-        // The parser has a map and a key at the segment behind their tags alone.
+        // The parser attaches a map and a key only to the segment directly after their tags.
         if let Some(map) = segment.map {
             let span = map.byte_range.map(|range| span_of(&range, Some(0))).transpose();
             let span = span.map_err(wrong)?;
@@ -308,7 +308,7 @@ fn media_of(media: m3u8_rs::MediaPlaylist, at: &UrlParts) -> Result<FetchedMedia
     Ok(FetchedMedia { target, sequence, segments, has_end })
 }
 
-/// Refuses tags that the parser knows and did not understand.
+/// Refuses known tags that the parser could not parse.
 fn refuse_unread(unknown: &[ExtTag]) -> Result<(), String> {
     let is_known = |tag: &&ExtTag| KNOWN_TAGS.contains(&tag.tag.as_str()) && !is_no_key(tag);
     match unknown.iter().find(is_known) {
@@ -320,7 +320,7 @@ fn refuse_unread(unknown: &[ExtTag]) -> Result<(), String> {
     }
 }
 
-/// The parser asks for an IV where none can be.
+/// True for METHOD=NONE: the parser requires an IV there, although none is allowed.
 fn is_no_key(tag: &ExtTag) -> bool {
     tag.tag == "X-KEY" && tag.rest.as_deref().is_some_and(|rest| rest.trim() == "METHOD=NONE")
 }
@@ -336,7 +336,7 @@ fn joined(at: &UrlParts, reference: &str) -> Result<UrlParts, String> {
     at.join(reference).ok_or_else(refused)
 }
 
-/// Makes the span of a range; one without an offset begins at `next`.
+/// Returns the span of a byte range; a range without an offset begins at `next`.
 fn span_of(range: &ByteRange, next: Option<u64>) -> Result<ByteSpan, String> {
     let offset = range.offset.or(next).ok_or_else(|| {
         "EXT-X-BYTERANGE without an offset, behind no range of the same file (RFC 8216 §4.3.2.2)"
@@ -356,7 +356,7 @@ impl ByteSpan {
 }
 
 impl FetchedMedia {
-    /// Number of the segment behind the last.
+    /// Number of the segment after the last.
     pub(super) fn end_sequence(&self) -> u64 {
         self.sequence + self.segments.len() as u64
     }
@@ -371,7 +371,7 @@ impl FetchedMedia {
         self.segments.iter().map(|segment| segment.duration).sum()
     }
 
-    /// Number of the segment that holds this time, and the time of its start.
+    /// Number and start time of the segment that contains this time.
     pub(super) fn segment_at(&self, time: Duration) -> (u64, Duration) {
         let mut start = Duration::ZERO;
         for (index, segment) in self.segments.iter().enumerate() {
@@ -384,19 +384,19 @@ impl FetchedMedia {
     }
 }
 
-/// Most bytes of a playlist: a day of segments of two seconds with long names.
+/// Size limit of a playlist: a day of segments of two seconds with long names.
 pub(super) const PLAYLIST_BYTES_MAX: usize = 8 << 20;
 const SEGMENTS_MAX: usize = 100_000;
-/// Lines that are no comments: several of each segment.
+/// Limit of lines other than comments: several for each segment.
 const LINES_MAX: usize = 400_000;
 const VARIANTS_MAX: usize = 500;
 const ADDRESS_BYTES_MAX: usize = 4096;
-/// The fault of media in the place of a playlist.
+/// The fault when a media file was fetched as a playlist.
 const NO_PLAYLIST: &str =
     "media, and no playlist; the HLS of a file is at its address and /master.m3u8";
 const LINE_CHARS_SHOWN: usize = 120;
 const DAY_S: f64 = 86_400.0;
-/// Tags that stand among unknown ones where their attributes are wrong.
+/// Tags that the parser reports as unknown where their attributes are invalid.
 const KNOWN_TAGS: &[&str] =
     &["X-STREAM-INF", "X-MEDIA", "X-MAP", "X-KEY", "X-BYTERANGE", "X-TARGETDURATION"];
 

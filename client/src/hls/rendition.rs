@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One rendition: its segments in turn, its init sections, and reloads of a live playlist.
+//! Fetches one rendition: its segments in order, its init sections, and reloads of a live playlist.
 //!
-//! A segment that cannot be fetched is asked for once more, and then left out; play goes on behind
-//! it, as players do, until several in turn are missing. What is left out, and what EXT-X-GAP
-//! names, passes on the clock without media.
+//! A segment that cannot be fetched is requested once more, and then skipped. Play continues after
+//! it, as in players, until several in a row are missing. The clock runs through skipped segments
+//! and segments marked with EXT-X-GAP, without media.
 //!
 //! Sources: RFC 8216 §6.2.1, §6.2.2 (changes of a playlist), §6.3.3 (live start), §6.3.4 (reload).
-//! Does not load parts of segments, and does not pair renditions by EXT-X-PROGRAM-DATE-TIME.
+//! Does not load partial segments, and does not synchronise renditions by EXT-X-PROGRAM-DATE-TIME.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use super::verdict::HlsEnd;
 use super::viewer::{LoadedPlaylist, Viewer};
 use crate::http_url::UrlParts;
 
-/// A rendition that is fetched.
+/// A fetched rendition.
 pub(super) struct Rendition<'a> {
     viewer: &'a Viewer<'a>,
-    /// 0 for the main rendition, 1 for the audio beside it.
+    /// 0 for the main rendition, 1 for the separate audio.
     index: usize,
     connections: HttpConnections,
     playlist: LoadedPlaylist,
-    /// Address in the master playlist, which reloads ask for.
+    /// Address in the master playlist, which reloads request.
     address: UrlParts,
-    /// The last reload brought something new, and when something last did.
+    /// True if the last reload found a change, and the time of the last change.
     is_changed: bool,
     changed: Instant,
     /// Number of the next segment, and its time.
@@ -42,12 +42,12 @@ pub(super) struct Rendition<'a> {
     /// The next segment does not follow the last one.
     is_interrupted: bool,
     failed_in_turn: u32,
-    /// Variants to switch among; none of an audio rendition.
+    /// Variants to switch among; empty for an audio rendition.
     master: FetchedMaster,
     variant: usize,
-    /// Playlists with an end, of variants by index.
+    /// Playlists with an end, by index of the variant.
     known: HashMap<usize, LoadedPlaylist>,
-    /// Bits a second of the last segments.
+    /// Smoothed throughput of the last segments, in bits a second.
     throughput: Option<f64>,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct RenditionStats {
     pub(super) segments: u64,
     pub(super) bytes: u64,
     pub(super) media: Duration,
-    /// Bits a second of the segment that has most.
+    /// Highest bit rate of a segment.
     pub(super) peak_bits_per_second: f64,
     pub(super) container: Option<SegmentContainer>,
     pub(super) discontinuities: u64,
-    /// Segments that the playlist names as missing.
+    /// Segments that the playlist marks as missing.
     pub(super) gaps: u64,
     /// Segments that could not be fetched, or that left the playlist before.
     pub(super) missed: u64,
@@ -109,7 +109,7 @@ impl<'a> Rendition<'a> {
         rendition
     }
 
-    /// Names the variants that it may switch to.
+    /// Sets the variants to switch among.
     pub(super) fn set_variants(&mut self, master: FetchedMaster, chosen: usize) {
         (self.master, self.variant) = (master, chosen);
     }
@@ -117,7 +117,7 @@ impl<'a> Rendition<'a> {
     /// Fetches to the end.
     ///
     /// # Errors
-    /// The end, where the other rendition is to end as well.
+    /// The end of play, where the other rendition must end as well.
     pub(super) async fn run(&mut self) -> Result<HlsEnd, HlsEnd> {
         let end = self.fetch_all().await;
         let index = self.index;
@@ -146,7 +146,7 @@ impl<'a> Rendition<'a> {
         }
     }
 
-    /// Waits until less than the most that is fetched ahead is there.
+    /// Waits until less media is buffered than the limit of media fetched ahead.
     async fn await_room(&self) {
         let settings = &self.viewer.plan.settings;
         let most = settings.ahead.max(settings.prebuffer.unwrap_or_default());
@@ -161,12 +161,12 @@ impl<'a> Rendition<'a> {
             let Some(beyond) = ahead.checked_sub(most).filter(|beyond| !beyond.is_zero()) else {
                 return;
             };
-            // While the other rendition holds up play, the time is not known.
+            // While the other rendition stalls play, the remaining time is unknown.
             sleep(beyond.clamp(ROOM_LOOK_MIN, ROOM_LOOK_MAX)).await;
         }
     }
 
-    /// Fetches a segment, and its init section where that is another; counts it.
+    /// Fetches a segment, and its init section where that has changed; counts it.
     async fn segment(&mut self, segment: &ListedSegment) -> Result<(), HlsEnd> {
         let is_discontinuity = segment.is_discontinuity || self.is_interrupted;
         self.stats(|stats| stats.discontinuities += u64::from(segment.is_discontinuity));
@@ -208,7 +208,7 @@ impl<'a> Rendition<'a> {
         Ok(())
     }
 
-    /// Asks for a segment once; the error is in the faults already.
+    /// Requests a segment once; the fault of an error is recorded already.
     async fn try_segment(
         &mut self,
         segment: &ListedSegment,
@@ -253,7 +253,7 @@ impl<'a> Rendition<'a> {
             }
             Ok(fetched) => {
                 let container = self.check.as_mut().and_then(|check| check.end(&mut faults));
-                self.tell(&segment.resource, faults);
+                self.record_faults(&segment.resource, faults);
                 viewer.count_bytes(fetched.bytes);
                 let bits = fetched.bytes as f64 * 8.0;
                 self.throughput = Some(smoothed(self.throughput, bits, fetched.wall));
@@ -262,7 +262,7 @@ impl<'a> Rendition<'a> {
                     stats.bytes += fetched.bytes;
                     stats.container = container.or(stats.container);
                     let seconds = segment.duration.as_secs_f64();
-                    // A short last segment says little about the rate.
+                    // The rate of a short last segment is not representative.
                     if seconds >= PEAK_S_MIN {
                         stats.peak_bits_per_second = stats.peak_bits_per_second.max(bits / seconds);
                     }
@@ -286,7 +286,7 @@ impl<'a> Rendition<'a> {
         if let Some(check) = &mut self.check {
             check.init(&bytes, &mut faults);
         }
-        self.tell(init, faults);
+        self.record_faults(init, faults);
         self.viewer.count_bytes(fetched.bytes);
         self.stats(|stats| {
             stats.init_sections += 1;
@@ -295,13 +295,13 @@ impl<'a> Rendition<'a> {
         Ok(())
     }
 
-    /// Adds the fault of a request; returns it in words.
+    /// Records the fault of a request; returns its text.
     fn failed(&self, wanted: &ListedResource, fault: FetchFault) -> String {
         self.viewer.fault(wanted, fault.offset, fault.found.clone());
         format!("GET {}: {}", wanted.address.path, fault.found)
     }
 
-    fn tell(&self, at: &ListedResource, faults: FoundFaults) {
+    fn record_faults(&self, at: &ListedResource, faults: FoundFaults) {
         let unlisted = faults.count - faults.listed.len() as u64;
         for (offset, found) in faults.listed {
             self.viewer.fault(at, Some(offset), found);
@@ -309,7 +309,7 @@ impl<'a> Rendition<'a> {
         self.viewer.lock().fault_count += unlisted;
     }
 
-    /// Loads a live playlist again, no sooner than the RFC allows.
+    /// Reloads a live playlist, no sooner than the RFC allows.
     async fn reload(&mut self) -> Result<(), HlsEnd> {
         let target = self.playlist.media.target.max(RELOAD_WAIT_MIN);
         let wait = if self.is_changed { target } else { target / 2 };
@@ -345,24 +345,24 @@ impl<'a> Rendition<'a> {
         Ok(())
     }
 
-    /// Compares a playlist with the one before (RFC 8216 §6.2.1, §6.2.2).
+    /// Compares a playlist with the previous one (RFC 8216 §6.2.1, §6.2.2).
     fn compare(&self, new: &FetchedMedia) {
         let old = &self.playlist.media;
         let at = ListedResource { address: self.address.clone(), span: None };
-        let tell = |found: String| self.viewer.fault(&at, None, found);
+        let record_faults = |found: String| self.viewer.fault(&at, None, found);
         if new.sequence < old.sequence {
-            tell(format!(
+            record_faults(format!(
                 "EXT-X-MEDIA-SEQUENCE {} after {} (RFC 8216 §6.2.2)",
                 new.sequence, old.sequence
             ));
         }
         if new.target != old.target {
             let (new, old) = (new.target.as_secs(), old.target.as_secs());
-            tell(format!("EXT-X-TARGETDURATION {new} after {old} (RFC 8216 §6.2.1)"));
+            record_faults(format!("EXT-X-TARGETDURATION {new} after {old} (RFC 8216 §6.2.1)"));
         }
         if new.end_sequence() < old.end_sequence() {
             let (new, old) = (new.end_sequence(), old.end_sequence());
-            tell(format!("segments were taken from the end: {old} before, now {new}"));
+            record_faults(format!("segments were taken from the end: {old} before, now {new}"));
         }
         let first = new.sequence.max(old.sequence);
         let last = new.end_sequence().min(old.end_sequence());
@@ -371,11 +371,13 @@ impl<'a> Rendition<'a> {
             new.map(|it| &it.resource) != old.map(|it| &it.resource)
         });
         if let Some(sequence) = changed {
-            tell(format!("segment {sequence} has another address than before (RFC 8216 §6.2.1)"));
+            record_faults(format!(
+                "segment {sequence} has another address than before (RFC 8216 §6.2.1)"
+            ));
         }
     }
 
-    /// Goes on with the first segment, where the next has left the playlist.
+    /// Continues with the first segment, where the next one has left the playlist.
     fn step_over_expired(&mut self) {
         let first = self.playlist.media.sequence;
         if self.next < first {
@@ -388,7 +390,7 @@ impl<'a> Rendition<'a> {
         }
     }
 
-    /// Compares the segments' durations with the target duration, once a playlist.
+    /// Compares the segments' durations with the target duration, once for each playlist.
     fn check_durations(&self) {
         let media = &self.playlist.media;
         let rounded = |segment: &ListedSegment| segment.duration.as_secs_f64().round() as u64;
@@ -403,7 +405,7 @@ impl<'a> Rendition<'a> {
         }
     }
 
-    /// Switches to the variant that fits what has been measured.
+    /// Switches to the variant that fits the measured throughput.
     async fn switch(&mut self) {
         let choice = self.viewer.plan.settings.variant;
         let Some(current) = self.master.variants.get(self.variant) else { return };
@@ -412,7 +414,7 @@ impl<'a> Rendition<'a> {
             return;
         };
         let group = current.audio_group.clone();
-        // Audio goes on beside the pictures: only variants of the same group take part.
+        // Audio continues on its own: only variants of the same group are candidates.
         let is_allowed = |variant: &ListedVariant| variant.audio_group == group;
         let bits = (throughput * THROUGHPUT_SHARE) as u64;
         let best = choice.best(&self.master, bits, is_allowed);
@@ -428,18 +430,18 @@ impl<'a> Rendition<'a> {
                 Ok(loaded) => loaded,
                 Err(fault) => {
                     self.failed(&ListedResource { address, span: None }, fault);
-                    // A variant that is not there is not asked for again.
+                    // A missing variant is not requested again.
                     self.master.variants[best].audio_group = Some("\0missing".to_owned());
                     return;
                 }
             },
         };
         let next = match loaded.media.has_end {
-            // Segments of variants may begin some milliseconds apart.
+            // Segments of different variants may begin some milliseconds apart.
             true => loaded.media.segment_at(self.time + SWITCH_SLACK).0,
             false => self.next,
         };
-        // Sequence numbers of live variants may not be the same.
+        // Live variants may have different sequence numbers.
         let numbers = loaded.media.sequence..=loaded.media.end_sequence();
         if !loaded.media.has_end && !numbers.contains(&next) {
             return;
@@ -469,7 +471,7 @@ impl<'a> Rendition<'a> {
     }
 }
 
-/// Segment to begin a live play with: no less than three target durations before the end.
+/// First segment of a live play: at least three target durations before the end.
 fn live_start(media: &FetchedMedia) -> u64 {
     let wanted = media.target * LIVE_TARGETS;
     let mut there = Duration::ZERO;
@@ -484,7 +486,7 @@ fn live_start(media: &FetchedMedia) -> u64 {
     start
 }
 
-/// Mean of the throughput before and of a segment, half each.
+/// Averages the previous throughput and that of a segment, half each.
 fn smoothed(before: Option<f64>, bits: f64, wall: Duration) -> f64 {
     let now = bits / wall.as_secs_f64().max(1e-6);
     before.map_or(now, |before| (before + now) / 2.0)
@@ -495,7 +497,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 const INIT_BYTES_MAX: u64 = 4 << 20;
 const RETRY_WAIT: Duration = Duration::from_millis(500);
 const FAILED_IN_TURN_MAX: u32 = 3;
-/// A playlist that names no time is not asked for without a pause.
+/// Minimum wait before a reload, for a playlist with a zero target duration.
 const RELOAD_WAIT_MIN: Duration = Duration::from_millis(500);
 const QUIET_DURATIONS: u32 = 6;
 const ROOM_LOOK_MIN: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An HTTP server of tests that answers each path as its script says, rightly or wrongly.
+//! An HTTP server for tests that answers each path as scripted, correctly or not.
 //!
 //! Sources: RFC 9112; RFC 9110 §14.
 //! Does not serve files.
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::ts_check::tests::packet;
 
-/// Way in which a path is answered.
+/// Answer to a path.
 #[derive(Clone)]
 pub(super) enum Answer {
     /// 200, or 206 to a Range request.
@@ -25,13 +25,13 @@ pub(super) enum Answer {
     Raw(Vec<u8>),
     /// 302 to this address.
     Redirect(String),
-    /// A 200 whose body comes in pieces of so many bytes.
+    /// A 200 whose body is sent in pieces of this size.
     Slow { body: Vec<u8>, piece: usize, every: Duration },
-    /// The answer after a while.
+    /// The answer after a delay.
     Late(Duration, Box<Answer>),
-    /// One answer for each request; the last for all that follow.
+    /// One answer for each request; the last one repeats.
     InTurn(Vec<Answer>),
-    /// A good answer, behind which the connection is closed unannounced.
+    /// A correct answer, after which the connection is closed without notice.
     ThenClosed(Vec<u8>),
 }
 
@@ -45,7 +45,7 @@ impl Answer {
     }
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(super) struct SeenRequest {
     pub(super) path: String,
@@ -187,7 +187,7 @@ async fn send(stream: &mut TcpStream, answer: Answer, range: Option<String>) -> 
             stream.write_all(&bytes).await.is_ok()
         }
         Answer::Raw(bytes) => {
-            // A client that has seen enough may have gone.
+            // The client may have closed the connection after an error.
             let _ = stream.write_all(&bytes).await;
             let _ = stream.shutdown().await;
             false
@@ -213,7 +213,7 @@ async fn send(stream: &mut TcpStream, answer: Answer, range: Option<String>) -> 
     }
 }
 
-/// A segment of a transport stream whose counters go on from those of the segments before.
+/// A segment of a transport stream whose counters continue those of the previous segments.
 pub(super) fn ts_segment(index: usize) -> Vec<u8> {
     let mut bytes = packet(0, index as u8);
     for n in 0..TS_PACKETS {
@@ -222,7 +222,7 @@ pub(super) fn ts_segment(index: usize) -> Vec<u8> {
     bytes
 }
 
-/// A playlist with an end of so many segments, named `s0.ts` and so on.
+/// A playlist with an end and this number of segments, named `s0.ts` and so on.
 pub(super) fn vod(segments: usize, seconds: f64) -> String {
     let mut text = live(0, segments, seconds);
     text.push_str("#EXT-X-ENDLIST\n");

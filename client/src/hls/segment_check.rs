@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of a rendition's segments: the container by its first bytes, then the container's own.
+//! Checks a rendition's segments: detects the container by the first bytes, then runs the
+//! container's own checks.
 //!
-//! Bytes pass through in pieces; of a segment no more than a `moof` is held.
+//! Segments are fed in pieces; no more than a `moof` of a segment is buffered.
 //!
 //! Sources: RFC 8216 §3 (segment formats), §3.3 (EXT-X-MAP), §3.4 (packed audio), §3.5 (WebVTT).
-//! Does not decipher, decode, or check packed audio and WebVTT beyond their first bytes.
+//! Does not decrypt, decode, or check packed audio and WebVTT beyond their first bytes.
 
 use serde::Serialize;
 
@@ -19,15 +20,15 @@ pub enum SegmentContainer {
     TransportStream,
     /// Fragmented MP4.
     Fmp4,
-    /// Frames of sound behind an ID3 tag, or ADTS alone.
+    /// Audio frames after an ID3 tag, or ADTS without a tag.
     PackedAudio,
     /// WebVTT.
     WebVtt,
-    /// Enciphered as a whole.
+    /// Encrypted as a whole.
     Enciphered,
 }
 
-/// Faults of one segment, the first of them listed.
+/// Faults of one segment; the first ones are listed.
 #[derive(Debug, Default)]
 pub(super) struct FoundFaults {
     /// Offset in the segment, and the fault.
@@ -48,10 +49,10 @@ impl FoundFaults {
 pub(super) struct SegmentCheck {
     ts: Option<TsCheck>,
     fmp4: Fmp4Check,
-    /// First bytes, until there are enough to know the container.
+    /// First bytes, until they suffice to detect the container.
     first: Vec<u8>,
     container: Option<SegmentContainer>,
-    /// The container is not checked, or not known.
+    /// The container is not checked, or unknown.
     is_passed: bool,
     has_init: bool,
     is_discontinuity: bool,
@@ -72,9 +73,9 @@ impl SegmentCheck {
         }
     }
 
-    /// Reads an init section, which holds for the segments that follow.
+    /// Checks an init section, which applies to the following segments.
     pub(super) fn init(&mut self, bytes: &[u8], faults: &mut FoundFaults) {
-        // EXT-X-MAP of a transport stream holds a PAT and a PMT.
+        // EXT-X-MAP of a transport stream contains a PAT and a PMT.
         if bytes.first() != Some(&SYNC) {
             self.fmp4.init(bytes, faults);
         }
@@ -129,7 +130,7 @@ impl SegmentCheck {
         self.container
     }
 
-    /// Finds the container by the first bytes, and checks them.
+    /// Detects the container by the first bytes, and checks them.
     fn decide(&mut self, faults: &mut FoundFaults) {
         let first = std::mem::take(&mut self.first);
         let is_box = first.get(4..8).is_some_and(|kind| FIRST_BOXES.contains(&kind));
@@ -177,7 +178,7 @@ impl SegmentCheck {
 const LISTED_MAX: usize = 5;
 const FIRST_BYTES: usize = 8;
 const CIPHER_BLOCK: u64 = 16;
-/// Boxes that may stand first in a segment.
+/// Boxes that may be first in a segment.
 const FIRST_BOXES: [&[u8]; 8] =
     [b"styp", b"ftyp", b"moof", b"sidx", b"emsg", b"prft", b"free", b"moov"];
 
@@ -221,8 +222,8 @@ mod tests {
         assert_eq!(check(&[0x47; 33], true).1[0].0, 33);
     }
 
-    /// Whatever stands in a segment or an init section, the checks end, and find the same however
-    /// it is cut.
+    /// For any content of a segment or an init section, the checks end, and find the same faults
+    /// for any division into pieces.
     #[test]
     fn foreign_bytes_are_checked_without_a_panic() {
         let ts = crate::hls::scripted_origin::ts_segment(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Checks of MPEG-TS segments: sync bytes, continuity counters over segments, a PAT in each.
+//! Checks MPEG-TS segments: sync bytes, continuity counters across segments, a PAT in each.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.2 (packets), §2.4.3.3 (continuity_counter), §2.4.3.5
 //! (discontinuity_indicator); RFC 8216 §3.2.
@@ -9,7 +9,7 @@ use super::segment_check::FoundFaults;
 
 /// Checks of one rendition's transport stream.
 pub(super) struct TsCheck {
-    /// The last counter of each PID, [`UNKNOWN`] or [`REPEATED`] set.
+    /// The last counter of each PID, or [`UNKNOWN`], with the flag [`REPEATED`].
     counters: Box<[u8]>,
     packet: [u8; PACKET_BYTES],
     filled: usize,
@@ -31,8 +31,8 @@ impl TsCheck {
         }
     }
 
-    /// Begins a segment; the counters of one behind a discontinuity begin anew.
-    /// One with an init section has its PAT there.
+    /// Begins a segment; a discontinuity resets the counters. A segment with an init section has
+    /// its PAT there.
     pub(super) fn begin(&mut self, is_discontinuity: bool, has_init: bool) {
         if is_discontinuity {
             self.counters.fill(UNKNOWN);
@@ -97,7 +97,7 @@ impl TsCheck {
         let is_next = counter == (last + 1) & 0x0f;
         let is_repeated = counter == last && before & REPEATED == 0;
         match has_payload {
-            // Without a payload the counter stays.
+            // A packet without payload does not increment the counter.
             false if counter == last => {}
             true if is_next => self.counters[pid] = counter,
             true if is_repeated => self.counters[pid] = counter | REPEATED,
@@ -113,9 +113,9 @@ pub(super) const SYNC: u8 = 0x47;
 const PACKET_BYTES: usize = 188;
 const PIDS: usize = 1 << 13;
 const NULL_PID: usize = PIDS - 1;
-/// No packet of the PID has come.
+/// No packet of the PID was received.
 const UNKNOWN: u8 = 0xff;
-/// The last packet has come twice.
+/// The last packet was received twice.
 const REPEATED: u8 = 0x10;
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ pub(super) mod tests {
         packet
     }
 
-    /// Faults of segments, each fed in pieces of this size.
+    /// Faults of segments that are fed in pieces of this size.
     fn check(segments: &[(Vec<u8>, bool)], piece: usize) -> Vec<(u64, String)> {
         let (mut check, mut all) = (TsCheck::new(), Vec::new());
         for (bytes, is_discontinuity) in segments {

@@ -2,7 +2,7 @@
 //! Result of an HLS play: figures for programs (serde), a short report for people (`Display`).
 //!
 //! Sources: RFC 8216 §4.3.4.2 (BANDWIDTH: peak rate of a variant with its renditions).
-//! Does not judge bit rates: what was announced stands beside what came.
+//! Does not judge bit rates: the report shows the announced rate beside the measured one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,16 +22,16 @@ use crate::plural::counted;
 pub enum HlsEnd {
     /// All segments of a playlist with an end were played.
     Complete,
-    /// The length asked for was played.
+    /// The requested length was played.
     Length,
-    /// The caller stopped it.
+    /// The caller stopped the play.
     Stopped,
     /// A live playlist did not change.
     Quiet {
         /// Seconds without a change.
         seconds: u64,
     },
-    /// Several segments in turn, or the playlist, could not be fetched.
+    /// Several segments in a row, or the playlist, could not be fetched.
     Failed {
         /// The last fault.
         found: String,
@@ -44,13 +44,13 @@ pub enum HlsEnd {
 pub struct HlsFault {
     /// Address of the playlist or the segment.
     pub address: String,
-    /// Offset in the file, where the fault has one.
+    /// Offset in the file, if any.
     pub offset: Option<u64>,
     /// The fault.
     pub found: String,
 }
 
-/// A variant that was played.
+/// A played variant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PlayedVariant {
@@ -66,7 +66,7 @@ pub struct PlayedVariant {
     pub resolution: Option<(u64, u64)>,
 }
 
-/// A rendition that was played.
+/// A played rendition.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PlayedRendition {
@@ -74,19 +74,19 @@ pub struct PlayedRendition {
     pub address: String,
     /// Container of its segments.
     pub container: Option<SegmentContainer>,
-    /// Segments that came whole.
+    /// Segments received completely.
     pub segments: u64,
-    /// Bytes of these and of init sections.
+    /// Bytes of these segments and of init sections.
     pub bytes: u64,
-    /// Length of these, in seconds.
+    /// Length of these segments, in seconds.
     pub media_s: f64,
     /// Mean bit rate, in bits a second.
     pub bit_rate: f64,
-    /// Bit rate of the segment with the highest.
+    /// Bit rate of the segment with the highest rate.
     pub bit_rate_peak: f64,
-    /// Discontinuities that the playlist names.
+    /// Discontinuities marked in the playlist.
     pub discontinuities: u64,
-    /// Segments that the playlist names as missing.
+    /// Segments that the playlist marks as missing.
     pub gaps: u64,
     /// Segments that could not be fetched, or that left the playlist before.
     pub missed: u64,
@@ -110,7 +110,7 @@ pub struct HlsVerdict {
     pub variants: usize,
     /// Changes of the variant.
     pub switches: u64,
-    /// The main rendition, and the audio that was fetched beside it.
+    /// The main rendition, and the separately fetched audio.
     pub renditions: Vec<PlayedRendition>,
     /// Renditions of the master playlist that were not fetched, each with the reason.
     pub left_out: Vec<String>,
@@ -142,7 +142,7 @@ pub struct HlsVerdict {
     pub connections: u64,
     /// Number of faults.
     pub fault_count: u64,
-    /// The first of them.
+    /// The first faults.
     pub faults: Vec<HlsFault>,
     /// File with the segments' bytes, and its length.
     pub output: Option<(PathBuf, u64)>,
@@ -208,8 +208,8 @@ impl HlsVerdict {
         }
     }
 
-    /// Returns true where every segment came, without a fault, and play did not stall. What a
-    /// playlist itself names as missing does no harm.
+    /// Returns true where every segment was received without a fault, and play did not stall.
+    /// Segments that the playlist itself marks as missing are ignored.
     pub fn is_whole(&self) -> bool {
         let is_ended = matches!(self.end, HlsEnd::Complete | HlsEnd::Length | HlsEnd::Stopped);
         is_ended

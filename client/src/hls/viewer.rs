@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One viewer: master playlist, choice of a variant, renditions beside each other, and the clock.
+//! Runs one viewer: master playlist, choice of a variant, concurrent renditions, and the clock.
 //!
-//! [`super::play_hls`] runs one that checks all, [`super::load_hls`] thousands that check little.
+//! [`super::play_hls`] runs one that checks every segment, [`super::load_hls`] thousands, most of
+//! which check nothing.
 //!
 //! Sources: RFC 8216 §4.3.4 (master playlists), §6.3 (clients).
 //! Does not choose among languages: the default audio of the group is fetched.
@@ -46,7 +47,7 @@ pub(super) struct WatchPlan {
     pub(super) started: AtomicU32,
 }
 
-/// Playlists that were parsed: viewers of a load fetch the same again and again.
+/// Parsed playlists: viewers of a load fetch the same ones repeatedly.
 #[derive(Default)]
 pub(super) struct PlaylistCache {
     parsed: Mutex<HashMap<UrlParts, (Vec<u8>, FetchedPlaylist)>>,
@@ -70,7 +71,7 @@ impl PlaylistCache {
     }
 }
 
-/// State of a viewer, seen from outside while it runs.
+/// State of a viewer, readable by others while it runs.
 pub(super) struct Viewer<'a> {
     pub(super) plan: &'a WatchPlan,
     /// Segments are checked; otherwise the kernel discards them.
@@ -100,7 +101,8 @@ pub(super) struct ViewerState {
     pub(super) playlist_bytes: u64,
 }
 
-/// File that is made with its first bytes: a server that refuses must not cost one that is there.
+/// File that is created with its first bytes: a refusal by the server must not destroy an existing
+/// file.
 struct OutputFile {
     path: PathBuf,
     file: Option<BufWriter<File>>,
@@ -110,7 +112,7 @@ struct OutputFile {
 /// A media playlist with the time of its request.
 pub(super) struct LoadedPlaylist {
     pub(super) media: Arc<FetchedMedia>,
-    /// Address behind redirections.
+    /// Address after redirections.
     pub(super) address: UrlParts,
     pub(super) asked: Instant,
 }
@@ -144,7 +146,7 @@ impl<'a> Viewer<'a> {
     /// Plays to the end.
     ///
     /// # Errors
-    /// No segment could be asked for.
+    /// No segment could be requested.
     pub(super) async fn watch(&self) -> Result<HlsEnd, Error> {
         let plan = self.plan;
         let mut connections = self.new_connections();
@@ -193,7 +195,8 @@ impl<'a> Viewer<'a> {
             }
         };
         let end = match tokio::try_join!(main.run(), sound) {
-            // The pictures say why; the sound ends for the same reason, or with its list.
+            // The main rendition has the reason; the audio ends for the same reason, or with its
+            // playlist.
             Ok((end, _)) => end,
             Err(end) => return Ok(end),
         };
@@ -203,7 +206,7 @@ impl<'a> Viewer<'a> {
         Ok(end)
     }
 
-    /// Waits until all is played.
+    /// Waits until all media is played.
     async fn play_out(&self) {
         loop {
             let left = self.with_model(|model, now| {
@@ -217,7 +220,7 @@ impl<'a> Viewer<'a> {
         }
     }
 
-    /// Fetches and reads a playlist; returns it with its address behind redirections.
+    /// Fetches and parses a playlist; returns it with its address after redirections.
     pub(super) async fn playlist(
         &self,
         connections: &mut HttpConnections,
@@ -240,7 +243,7 @@ impl<'a> Viewer<'a> {
         Ok((read, fetched.address))
     }
 
-    /// Fetches and reads a media playlist.
+    /// Fetches and parses a media playlist.
     async fn media(
         &self,
         connections: &mut HttpConnections,
@@ -275,7 +278,7 @@ impl<'a> Viewer<'a> {
         }
     }
 
-    /// Adds a fault; the first ones are listed.
+    /// Records a fault; the first ones are listed.
     pub(super) fn fault(&self, at: &ListedResource, offset: Option<u64>, found: String) {
         let span_offset = at.span.map_or(0, |span| span.offset);
         let offset = offset.map(|offset| span_offset + offset);
@@ -287,7 +290,7 @@ impl<'a> Viewer<'a> {
         }
     }
 
-    /// Uses the model, which is there once the playlists are.
+    /// Uses the model, which exists once the playlists are loaded.
     pub(super) fn with_model<T>(&self, act: impl FnOnce(&mut BufferModel, Instant) -> T) -> T {
         let mut state = self.lock();
         act(state.model.as_mut().expect("it is made before the renditions run"), Instant::now())
@@ -312,7 +315,7 @@ impl<'a> Viewer<'a> {
         output.as_ref().ok().and_then(Option::as_ref).map_or(0, |output| output.bytes)
     }
 
-    /// Takes back what was written of a segment that did not come whole.
+    /// Removes the written bytes of an incomplete segment from the output.
     pub(super) fn cut_output(&self, bytes: u64) {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(Some(file)) = &mut *output
@@ -364,13 +367,13 @@ impl OutputFile {
 }
 
 impl FetchedMaster {
-    /// Address of the audio that is fetched beside a variant's own segments.
+    /// Address of the audio that is fetched separately from a variant's own segments.
     pub(super) fn audio_of(&self, variant: &ListedVariant) -> Option<&UrlParts> {
         let group = variant.audio_group.as_ref()?;
         let mut of_group = self.audio.iter().filter(|audio| audio.group == *group);
         let first = of_group.clone().next()?;
         let chosen = of_group.find(|audio| audio.is_default).unwrap_or(first);
-        // A variant of sound alone is the rendition itself.
+        // For an audio-only variant this is the variant itself, which is not fetched twice.
         chosen.address.as_ref().filter(|address| **address != variant.address)
     }
 
@@ -394,16 +397,16 @@ impl FetchedMaster {
 }
 
 impl VariantChoice {
-    /// Variant to begin with.
+    /// Initial variant.
     pub(super) fn first(self, master: &FetchedMaster) -> usize {
         match self {
-            // RFC 8216 §6.2.4 leaves it open; players begin with the first, as Apple advises.
+            // RFC 8216 §6.2.4 does not specify it; players begin with the first, as Apple advises.
             VariantChoice::Auto => 0,
             other => other.best(master, u64::MAX, |_| true),
         }
     }
 
-    /// Index of the variant with the highest bandwidth that fits, or else of the lowest.
+    /// Index of the variant with the highest bandwidth that fits, otherwise of the lowest one.
     pub(super) fn best(
         self,
         master: &FetchedMaster,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bottleneck of a load: of all faults the one that came first, in one line.
+//! Finds the bottleneck of a load: the earliest of all faults, in one line.
 //!
 //! Refusals, ends, gaps and drops carry their time and their cause. Lateness carries only a time:
-//! the kernel stamps packets when they arrive, so they left late or were held up on the way. The
-//! processor that ran out is inferred, and the line names the evidence: this program's own timers
-//! (a thread that needs little and is late all the same has no processor to run on), its share of
-//! this machine's load, and lateness of many sessions together (a server that falls behind is late
-//! for all; a network rarely).
+//! the kernel timestamps packets on arrival, so they left late or were delayed on the way. The
+//! overloaded CPU is inferred, and the line names the evidence. The first is this program's own
+//! timers: a thread that needs little CPU and is late all the same does not get a processor. The
+//! second is its share of this machine's load. The third is simultaneous lateness of many sessions:
+//! a slow server is late for all sessions, a network rarely.
 //!
-//! Does not look at the server's machine.
+//! Does not examine the server's machine.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -30,14 +30,14 @@ pub enum Bottleneck {
     SetUp {
         /// Number of sessions.
         sessions: u32,
-        /// Reason of the first.
+        /// Reason of the first failure.
         reason: String,
     },
-    /// The other side ended sessions.
+    /// The server ended sessions.
     Ended {
         /// Number of sessions.
         sessions: u32,
-        /// Reason of the first.
+        /// Reason of the first end.
         reason: String,
     },
     /// Sessions were granted, and no packet arrived.
@@ -54,26 +54,26 @@ pub enum Bottleneck {
     },
     /// Packets are missing, and no buffer of this machine dropped them.
     Loss {
-        /// Number of packets.
+        /// Number of missing packets.
         packets: u64,
     },
-    /// Packets were late, and so was this program for want of a processor.
+    /// Packets were late, and so was this program, which lacked a processor.
     ClientProcessor {
         /// 99 % of this program's own timers were at most this late, in milliseconds.
         timers_late_ms: f64,
         /// Processors this program used.
         cores: f64,
     },
-    /// Packets were late on a machine that was busy with something else.
+    /// Packets were late on a machine that was busy with other programs.
     OtherLoad {
-        /// Processors used by others than this program and the server.
+        /// Processors used by programs other than this one and the server.
         cores: f64,
         /// Processors of the machine.
         cores_all: u32,
     },
-    /// Packets of many sessions were late together while this program had time to spare.
+    /// Packets of many sessions were late at the same time, while this program had spare CPU time.
     ServerProcessor {
-        /// Sessions that were late within one tenth of a second, at the worst time.
+        /// Sessions that were late within one tenth of a second, at its maximum.
         together: u32,
         /// Verified sessions in all.
         verified: u32,
@@ -82,7 +82,8 @@ pub enum Bottleneck {
         /// As in [`Bottleneck::ClientProcessor`].
         cores: f64,
     },
-    /// Packets of many sessions were late together, of a server that had processors to spare.
+    /// Packets of many sessions were late at the same time, from a server that had spare
+    /// processors.
     ServerWaited {
         /// As in [`Bottleneck::ServerProcessor`].
         together: u32,
@@ -98,17 +99,18 @@ pub enum Bottleneck {
         /// Verified sessions in all.
         verified: u32,
     },
-    /// Payloads were not those of the asset, not whole TS packets, or not of their track's format.
+    /// Payloads differed from the asset, were not whole TS packets, or violated their track's
+    /// format.
     Bytes {
         /// Number of packets.
         packets: u64,
     },
-    /// Frames of tracks were not whole, although no packet of theirs is missing.
+    /// Frames of tracks were incomplete, although none of their packets is missing.
     Frames {
         /// Number of frames.
         frames: u64,
     },
-    /// The number of packets sent to counted sessions is not known.
+    /// The number of packets sent to counted sessions is unknown.
     Unaccounted {
         /// Number of sessions.
         sessions: u32,
@@ -125,18 +127,18 @@ pub(super) struct Evidence {
     /// Verified sessions without any packet, and those with too many late packets.
     pub(super) silent: u32,
     pub(super) late: u32,
-    /// Most verified sessions that were late within the same tenth of a second.
+    /// Maximum number of verified sessions that were late within the same tenth of a second.
     pub(super) together: u32,
     pub(super) first_late: Option<Instant>,
     pub(super) first_gap: Option<Instant>,
     pub(super) first_drop: Option<Instant>,
-    /// Sums over all sessions of which they are known.
+    /// Sums over all sessions for which these are known.
     pub(super) lost: u64,
     pub(super) dropped: u64,
     pub(super) wrong: u64,
-    /// Frames that are not whole, of tracks that lack no packet.
+    /// Incomplete frames, of tracks without a missing packet.
     pub(super) broken_frames: u64,
-    /// Counted sessions whose sender's count is not known.
+    /// Counted sessions whose sender's count is unknown.
     pub(super) unaccounted: u32,
     /// 99 % of this program's timers were at most this late.
     pub(super) timers_late: Duration,
@@ -144,13 +146,13 @@ pub(super) struct Evidence {
     pub(super) cores: f64,
     pub(super) cores_machine: Option<f64>,
     pub(super) cores_all: u32,
-    /// Processors used by the server, where that can be seen.
+    /// Processors used by the server, if its process is visible.
     pub(super) cores_server: Option<f64>,
     /// The server is on this machine.
     pub(super) is_local: bool,
 }
 
-/// Returns the first of all faults.
+/// Returns the earliest of all faults.
 pub(super) fn bottleneck(evidence: &Evidence) -> Bottleneck {
     let mut found: Vec<(Option<Instant>, Bottleneck)> = Vec::new();
     let verified = evidence.verified;
@@ -184,20 +186,20 @@ pub(super) fn bottleneck(evidence: &Evidence) -> Bottleneck {
     if evidence.unaccounted > 0 {
         found.push((None, Bottleneck::Unaccounted { sessions: evidence.unaccounted }));
     }
-    // The sort is stable: faults of the same time keep the order above. Those without a time come
+    // The sort is stable: faults of the same time keep the order above. Faults without a time are
     // last.
     found.sort_by_key(|(at, _)| (at.is_none(), *at));
     let well = if verified > 0 { Bottleneck::Nothing } else { Bottleneck::NotVerified };
     found.into_iter().next().map_or(well, |(_, broke)| broke)
 }
 
-/// Attributes lateness.
+/// Determines the cause of lateness.
 fn late(evidence: &Evidence) -> Bottleneck {
     let timers_late_ms = evidence.timers_late.as_secs_f64() * 1e3;
     let (cores, verified) = (evidence.cores, evidence.verified);
     let cores_all = f64::from(evidence.cores_all);
     let busy = evidence.cores_machine.unwrap_or(0.0);
-    // Programs on one machine wait for the same processors: the one that uses them is the cause.
+    // Programs on one machine compete for the same processors: the one that uses them is the cause.
     let others = busy - cores;
     let is_others_doing = evidence.is_local && others > cores;
     if let Some(server) = evidence.cores_server
@@ -295,7 +297,7 @@ const SERVER_BUSY: f64 = 0.5;
 /// A sleeping thread is woken within a millisecond where a processor is free.
 const TIMERS_LATE: Duration = Duration::from_millis(5);
 
-/// Share of busy processors beyond which a machine has none to spare.
+/// Share of busy processors above which a machine has no spare one.
 const FULL: f64 = 0.8;
 
 #[cfg(test)]
@@ -438,7 +440,7 @@ mod tests {
         let idle = Evidence { cores_server: Some(0.01), is_local: true, ..late_evidence() };
         let idle = Evidence { cores_all: 2, cores_machine: Some(0.2), verified: 41, ..idle };
         assert!(matches!(bottleneck(&idle), Bottleneck::ServerWaited { cores: 0.01, .. }));
-        // Elsewhere the server's processors are its own.
+        // On another machine the server has its own processors.
         let remote = Evidence { is_local: false, ..starved };
         assert!(matches!(bottleneck(&remote), Bottleneck::ClientProcessor { .. }));
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File descriptors for the sockets of many sessions: one each, and over UDP two a stream.
+//! Raises the limit of file descriptors for the sockets of many sessions: one for each session, and
+//! over UDP two more for each stream.
 //!
-//! The soft limit is raised as needed, and the hard limit where the process may; a limit that is
-//! too low even then is an error before the first session, with the number of sessions that fit.
+//! The soft limit is raised as needed, and the hard limit where the process is allowed to; a limit
+//! that is still too low is an error before the first session, with the number of sessions that
+//! fit.
 //!
 //! Sources: getrlimit(2) RLIMIT_NOFILE.
 
@@ -11,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::{ClientSetting, Error};
 use crate::transport::StreamTransport;
 
-/// Raises the limit for so many sessions by each transport, of so many streams each.
+/// Raises the limit for these numbers of sessions by transport, with this number of streams each.
 pub(crate) fn raise_limit(loads: &[(u32, StreamTransport)], streams: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     let open = open_now();
@@ -38,10 +40,10 @@ pub(crate) fn raise_limit(loads: &[(u32, StreamTransport)], streams: usize) -> R
     Err(too_few(sessions, each, open, limit.maximum.unwrap_or(u64::MAX)))
 }
 
-/// Descriptors of a session of so many streams.
+/// Descriptors of a session with this number of streams.
 fn each(transport: StreamTransport, streams: u64) -> u64 {
     match transport {
-        // RTSP; RTP and RTCP.
+        // One for RTSP; two a stream for RTP and RTCP.
         StreamTransport::Udp | StreamTransport::Multicast => 1 + 2 * streams,
         StreamTransport::Tcp => 1,
         // GET, POST.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets that only count: a filter drops every datagram before it is queued.
+//! Turns sockets into counters: a filter drops every datagram before it is queued.
 //!
-//! The kernel counts the drops, so each packet of a session is counted and costs this process
-//! nothing: no wake, no copy, no buffer. The cost that remains is the kernel's own way up to the
-//! socket (on a device without checksum offload also one pass over the bytes: where there is a
-//! filter the checksum is verified first).
+//! The kernel counts the drops, so each packet of a session is counted at no cost to this process:
+//! no wake-up, no copy, no buffer. The remaining cost is the kernel's receive path up to the
+//! socket. On a device without checksum offload it includes one pass over the bytes: the kernel
+//! verifies the checksum before it runs a filter.
 //!
 //! Sources: socket(7) SO_ATTACH_FILTER; bpf (classic), Linux `Documentation/networking/filter.rst`;
 //! `net/ipv4/udp.c` udp_queue_rcv_one_skb.
@@ -15,7 +15,7 @@ use std::net::UdpSocket;
 
 use socket2::{SockFilter, SockRef};
 
-/// Has the kernel drop and count every datagram to this socket from now on.
+/// Makes the kernel drop and count every datagram to this socket.
 pub(super) fn drop_all(socket: &UdpSocket) -> io::Result<()> {
     // One instruction: return 0 bytes of the packet, which drops it.
     SockRef::from(socket).attach_filter(&[SockFilter::new(RETURN_CONSTANT, 0, 0, 0)])

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of a load's sessions whose RTP shares the RTSP connection.
+//! Handles packets of a load's sessions whose RTP shares the RTSP connection.
 //!
 //! TCP has no filter that counts and drops in the kernel, so a counted session reads its bytes into
-//! the buffer that all tasks of a thread share, and only steps from header to header. It reads
-//! every 20 ms, so that a read brings many packets and a session costs 50 wake-ups a second at any
-//! rate. A verified session is read as soon as bytes arrive.
+//! the buffer that all tasks of a thread share, and parses only the frame headers. It reads every
+//! 20 ms, so that a read returns many packets and a session costs 50 wake-ups a second at any rate.
+//! A verified session is read as soon as bytes arrive.
 //!
 //! Sources: RFC 2326 §10.12.
-//! Does not stamp packets in the kernel: a verified session's lateness has this program's delay in
-//! it.
+//! Does not use kernel timestamps of packets: a verified session's lateness includes this program's
+//! delay.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use crate::rtp_receiver::{ArrivalClock, SocketDatagram};
 /// Counts packets.
 pub(super) struct CountingSink {
     pub(super) packets: Arc<AtomicU32>,
-    /// Of this read.
+    /// Packets of the current read.
     pub(super) new: u32,
 }
 
@@ -33,7 +33,7 @@ impl PacketSink for CountingSink {
     }
 
     fn flush(&mut self) -> bool {
-        // Modulo 2^32, as senders count.
+        // Modulo 2^32, like the count of a sender.
         self.packets.fetch_add(std::mem::take(&mut self.new), Ordering::Relaxed);
         true
     }
@@ -42,7 +42,7 @@ impl PacketSink for CountingSink {
 /// Statistics of a verified session, once PLAY is answered.
 pub(super) type SampledCell = Arc<OnceLock<Arc<Mutex<SampledStats>>>>;
 
-/// Hands packets to the statistics; holds those of one read until there are statistics.
+/// Passes packets to the statistics; holds the packets of one read until the statistics exist.
 pub(super) struct SampledSink {
     pub(super) stats: SampledCell,
     pub(super) window: Arc<Window>,
@@ -67,7 +67,7 @@ impl PacketSink for SampledSink {
         }
     }
 
-    /// False before the answer to PLAY has been taken: nothing more is read until then.
+    /// False before the answer to PLAY is handled: the connection is not read until then.
     fn flush(&mut self) -> bool {
         let Some(stats) = self.stats.get() else { return self.held.is_empty() };
         for (packet, at) in std::mem::take(&mut self.held) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of a scenario's group while it runs: each visit of a session is added when it ends.
+//! Figures of a scenario's group while it runs: the end of each visit adds its counts.
 //!
-//! A *visit* lasts from SETUP to the end of an RTSP session; sessions that leave and come back have
+//! A *visit* lasts from SETUP to the end of an RTSP session; sessions that leave and return have
 //! several. A *play* lasts from PLAY to the next PAUSE, seek or end.
 //!
-//! Costs one lock a visit and a play, and a fixed amount of memory a group.
+//! Costs one lock for each visit and each play, and a fixed amount of memory for each group.
 //!
-//! Does not judge visits of sessions that do not read as they should.
+//! Does not judge visits of sessions that read slowly or stall.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(super) struct GroupBook {
     pub(super) identity: GroupIdentity,
     starts: u32,
     pub(super) actions: ActionCounts,
-    /// Refused starts, and visits that the other side ended.
+    /// Refused starts, and visits that the server ended.
     pub(super) failed: ReasonCounts,
     pub(super) ended: ReasonCounts,
     /// Microseconds from PLAY to the first packet after it.
@@ -61,14 +61,14 @@ impl GroupBook {
         }
     }
 
-    /// Notes a granted start.
+    /// Counts a granted start.
     pub(super) fn started(&mut self, is_first: bool) {
         self.starts += 1;
         self.actions.reconnects += u32::from(!is_first);
     }
 
-    /// Notes the first packet of a play that was requested at `asked_at`, if it has one. A play
-    /// that has just begun may be without.
+    /// Records the first packet of a play that was requested at `asked_at`, if there is one. A play
+    /// that has just begun may have none.
     pub(super) fn first_packet(&mut self, asked_at: Instant, first: Option<Instant>) {
         match first {
             Some(first) => {
@@ -100,7 +100,7 @@ impl GroupBook {
                 counted.accounted += 1;
                 counted.lost += missing;
             }
-            // Nobody waits for the count of a session that is left without TEARDOWN.
+            // The count of a session that ended without TEARDOWN is not awaited.
             None if end.has_vanished => {}
             None => counted.unaccounted += 1,
         }
@@ -153,7 +153,7 @@ impl GroupBook {
     }
 }
 
-/// A play of this length has a packet.
+/// A play of this length must have a packet.
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Result of a scenario's group: figures for programs (serde), a few lines for people (`Display`).
 //!
-//! A group of sessions that read as they should is *harmed* by a refused start, a session that the
+//! A group of sessions that read at full speed is *harmed* by a refused start, a session that the
 //! server ended, a late or lost packet, or a play without packets. Sessions that read slowly or not
-//! at all miss packets by their own doing; a refused start harms them, too.
+//! at all miss packets by their own fault; a refused start harms them, too.
 
 use std::fmt;
 
@@ -20,28 +20,29 @@ pub struct GroupOutcome {
     /// Name, behaviour, transport and number of sessions.
     #[serde(flatten)]
     pub group: GroupIdentity,
-    /// True where the server did not serve the group as it should.
+    /// True where the server did not serve the group properly.
     pub is_harmed: bool,
     /// Granted starts, from SETUP to PLAY: the first of each session, and reconnects.
     pub starts: u32,
     /// Granted seeks.
     pub seeks: u32,
-    /// Pauses after which the session plays again.
+    /// Pauses after which the session played again.
     pub pauses: u32,
-    /// Granted starts but the first of each session.
+    /// Granted starts except the first of each session.
     pub reconnects: u32,
     /// Refused starts, by reason.
     pub failed: Vec<EndReason>,
-    /// Sessions that the other side ended, by reason; a refused seek among them.
+    /// Sessions that the server ended, by reason; a refused seek is included.
     pub ended: Vec<EndReason>,
     /// Time from the request of PLAY to the first packet after it.
     pub first_packet_ms: FirstPacketMs,
     /// Plays of two seconds and more without a packet.
     pub plays_without_packets: u32,
-    /// Places at which packets were missing when the next arrived, of verified sessions. Over TCP
-    /// the server has skipped them for a reader that was behind.
+    /// Gaps in the packets of verified sessions. Over TCP the server has skipped them for a slow
+    /// reader.
     pub reader_skips: u64,
-    /// Figures of the verified sessions; all of a group that reads slowly or not at all.
+    /// Figures of the verified sessions; of all sessions in a group that reads slowly or not at
+    /// all.
     pub verified: VerifiedSessions,
     /// Figures of the others.
     pub counted: CountedVisits,
@@ -55,9 +56,9 @@ pub struct FirstPacketMs {
     pub plays: u64,
     /// Median, in milliseconds.
     pub p50: f64,
-    /// 99 % of the plays did not wait longer.
+    /// 99th percentile of the wait.
     pub p99: f64,
-    /// Longest.
+    /// Maximum.
     pub max: f64,
 }
 
@@ -69,11 +70,11 @@ pub struct CountedVisits {
     pub visits: u32,
     /// Packets from PLAY to the end.
     pub packets: u64,
-    /// Visits whose sender has reported at the end how many packets it sent.
+    /// Visits whose sender reported its total packet count at the end.
     pub accounted: u32,
-    /// Visits whose sender has not, although TEARDOWN was sent.
+    /// Visits whose sender did not, although TEARDOWN was sent.
     pub unaccounted: u32,
-    /// Packets that accounted visits lack.
+    /// Packets missing from accounted visits.
     pub lost: u64,
 }
 

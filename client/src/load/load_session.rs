@@ -2,10 +2,10 @@
 //! One session of many: a task that sets up, plays, keeps alive, and tears down.
 //!
 //! It owns an RTSP connection, and an RTCP socket for each of its streams (`session_streams`).
-//! Memory is some 9 KiB a session, most of it the buffer of the RTSP connection.
+//! Memory is about 9 KiB a session, most of it the buffer of the RTSP connection.
 //!
 //! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
-//! Does not begin an ended session again.
+//! Does not restart an ended session.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -32,9 +32,9 @@ use crate::read_pace::ReadRate;
 use crate::rtsp_connection::{RtspConnection, connect_from};
 use crate::transport::StreamTransport;
 
-/// State that all sessions share.
+/// State shared by all sessions.
 pub(super) struct LoadState {
-    /// It has the URL of the session from DESCRIBE.
+    /// Client with the session's URL from DESCRIBE.
     pub(super) client: Client,
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
@@ -43,16 +43,16 @@ pub(super) struct LoadState {
     /// The streams of each session; not empty.
     pub(super) streams: LoadStreams,
     pub(super) reader: Sender<SampledStream>,
-    /// Set when all are to leave: the time by which they must have left.
+    /// Set when all sessions must leave: the deadline for leaving.
     pub(super) ending: watch::Receiver<Option<Instant>>,
     pub(super) setting_up: Semaphore,
     pub(super) leaving: Semaphore,
     pub(super) counts: SessionCounts,
-    /// Counters of sessions that are only counted, one a stream; the sessions are in no order.
+    /// Packet counters of counted sessions, one for each stream; the sessions are unordered.
     pub(super) counting: Mutex<Vec<Box<[PacketCounter]>>>,
 }
 
-/// Way in which a session is set up.
+/// Setup of a session.
 pub(super) struct SessionManner {
     pub(super) transport: StreamTransport,
     pub(super) attention: Attention,
@@ -60,11 +60,11 @@ pub(super) struct SessionManner {
     pub(super) compares_file: bool,
 }
 
-/// Way in which a session's packets are read.
+/// Reading mode of a session's packets.
 pub(super) enum Attention {
     Verified,
     Counted,
-    /// Verified, at a rate that may change: over a connection alone.
+    /// Verified, at a rate that may change; only over a connection.
     Limited(watch::Receiver<ReadRate>),
 }
 
@@ -90,10 +90,10 @@ impl SessionCounts {
 #[derive(Default)]
 pub(super) struct SessionEnd {
     pub(super) is_played: bool,
-    /// Reason why it could not be set up, or ended before its time, and the time of that.
+    /// Reason and time of a failed setup or a premature end.
     pub(super) failed: Option<(Instant, String)>,
     pub(super) ended: Option<(Instant, String)>,
-    /// Its streams, in the order of the description; none where it was not set up.
+    /// Its streams, in the order of the description; empty if it was not set up.
     pub(super) streams: Vec<StreamEnd>,
     /// It ended so soon after PLAY that it may have no packet.
     pub(super) is_brief: bool,
@@ -108,7 +108,8 @@ pub(super) struct PlayingSession {
     keep_alive_every: Duration,
     keep_alive_at: Instant,
     report_at: Instant,
-    /// False for a session that would not read the answer to a keep-alive; it sends a report.
+    /// False for a session that does not read the answer to a keep-alive; it sends a report
+    /// instead.
     reads_answers: bool,
     pub(super) is_paused: bool,
     /// Time of the request of PLAY.
@@ -116,26 +117,26 @@ pub(super) struct PlayingSession {
 }
 
 impl SessionEnd {
-    /// Its packets were read.
+    /// True if its packets were read.
     pub(super) fn is_verified(&self) -> bool {
         self.streams.iter().any(|stream| matches!(stream.media, Media::Verified(_)))
     }
 
-    /// Packets of a counted session; none where they are not known.
+    /// Packets of a counted session; none if unknown.
     pub(super) fn counted(&self) -> Option<u64> {
         let counts = self.streams.iter().map(|stream| stream.counted().map(u64::from));
         counts.reduce(|sum, count| Some(sum? + count?)).flatten()
     }
 
-    /// Packets that a counted session lacks; none where its senders have not said how many they
-    /// sent.
+    /// Packets missing from a counted session; none where its senders have not reported their
+    /// counts.
     pub(super) fn missing(&self) -> Option<u64> {
         let missing = self.streams.iter().map(StreamEnd::missing);
         missing.reduce(|sum, missing| Some(sum? + missing?)).flatten()
     }
 }
 
-/// Runs a session from its turn to its end.
+/// Runs a session from its start to its end.
 pub(super) async fn session(
     shared: Arc<LoadState>,
     manner: SessionManner,
@@ -176,7 +177,7 @@ pub(super) async fn session(
     end
 }
 
-/// Connects, for a tunnel twice.
+/// Connects; for a tunnel twice.
 pub(super) async fn connect_control(
     client: Client,
     url: &str,
@@ -217,7 +218,7 @@ pub(super) async fn start(
     let (started, starts) = started.map_err(|malformed| control.fault("PLAY", malformed))?;
     let is_one = starts.len() == 1;
     let streams = pending.into_iter().zip(starts).enumerate().map(|(index, (stream, start))| {
-        // Of one stream there is no doubt which one RTP-Info names.
+        // With only one stream, RTP-Info always applies to it.
         let sequence = start.sequence.or(started.sequence.filter(|_| is_one));
         stream.begin(shared, index, sequence, compares_file)
     });
@@ -236,8 +237,8 @@ pub(super) async fn start(
 }
 
 impl PlayingSession {
-    /// Waits until the other side ends the session; returns the reason. Dropping the future loses
-    /// nothing: it may be called again.
+    /// Waits until the server ends the session; returns the reason. Dropping the future loses
+    /// nothing: the method may be called again.
     pub(super) async fn run(&mut self) -> String {
         loop {
             tokio::select! {
@@ -254,7 +255,7 @@ impl PlayingSession {
                 () = sleep_until(self.keep_alive_at.into()) => {
                     self.keep_alive_at = Instant::now() + self.keep_alive_every;
                     if !self.reads_answers {
-                        // A server that asks for no more is content with a report.
+                        // A server that requires no more accepts a report as a keep-alive.
                         self.report();
                         continue;
                     }
@@ -272,14 +273,14 @@ impl PlayingSession {
         SessionRtcp::next_report_after()
     }
 
-    /// Sends PAUSE first, so that the count of BYE is of all packets; then TEARDOWN.
+    /// Sends PAUSE first, so that the count with BYE includes all packets; then TEARDOWN.
     pub(super) async fn leave(
         mut self,
         shared: &LoadState,
         ended: Option<(Instant, String)>,
     ) -> SessionEnd {
         let _turn = shared.leaving.acquire().await;
-        // A server that does not answer forgets the session after its time-out.
+        // A server that does not answer drops the session after its time-out.
         let until = Instant::now() + LEAVE_WAIT;
         let until = shared.ending.borrow().map_or(until, |end| until.min(end));
         let is_playing = ended.is_none() && !self.is_paused;
@@ -291,7 +292,7 @@ impl PlayingSession {
 
     /// Closes all sockets at once, without TEARDOWN.
     pub(super) fn vanish(self) -> SessionEnd {
-        // Nobody says how many packets were sent.
+        // The number of packets sent remains unknown.
         let streams = self.streams.iter().map(|stream| stream.end(None)).collect();
         SessionEnd { is_played: true, has_vanished: true, streams, ..SessionEnd::default() }
     }
@@ -303,7 +304,7 @@ impl PlayingSession {
         for stream in &self.streams {
             stream.leave();
         }
-        // One that does not answer may have said BYE before it went.
+        // A server that does not answer may have sent BYE before.
         let _ = self.control.ask("TEARDOWN", Client::teardown).await;
         let streams = &mut self.streams;
         let byes = async {
@@ -315,7 +316,7 @@ impl PlayingSession {
     }
 }
 
-/// Reads the asset to compare with.
+/// Reads the asset for the comparison.
 pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
     let wrong = |found: String, cure: &str| Error::Setting {
         setting: ClientSetting::File,
@@ -331,13 +332,13 @@ pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
     std::fs::read(path).map(Arc::new).map_err(|e| wrong(e.to_string(), readable))
 }
 
-/// Sessions that are set up at the same time: far fewer than a listener's queue holds.
+/// Concurrent setups: far fewer than the length of a listener's queue.
 pub(super) const SETTING_UP_MAX: usize = 256;
 pub(super) const LEAVING_MAX: usize = 512;
-/// A server that announces no time-out must not make this client a flood.
+/// A zero or very short time-out must not make this client flood the server.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const LEAVE_WAIT: Duration = Duration::from_secs(10);
-/// Time for packets under way when an answer arrives.
+/// Time for packets in flight when an answer arrives.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 const BYE_WAIT: Duration = Duration::from_millis(500);
 const FILE_BYTES_MAX: u64 = 4 << 30;

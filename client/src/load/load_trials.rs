@@ -8,8 +8,8 @@ use super::{Bottleneck, Load, LoadEvent, LoadOutcome, load};
 use crate::scripted_server::{Script, ScriptedServer, skips_for_drops};
 use crate::transport::StreamTransport;
 
-/// So many sessions of it, for 300 ms after they have settled. `None`, with the reason printed,
-/// where the kernel dropped datagrams.
+/// Runs this number of sessions of it, for 300 ms after they have settled. `None`, with the reason
+/// printed, where the kernel dropped datagrams.
 async fn play(script: Script, sessions: u32, sample: u32) -> Option<LoadOutcome> {
     play_for(BRIEF, script, sessions, sample).await
 }
@@ -32,20 +32,20 @@ async fn play_by(
     (sessions, sample): (u32, u32),
     length: Duration,
 ) -> LoadOutcome {
-    // DESCRIBE has a connection of its own.
+    // DESCRIBE uses a separate connection.
     let fake = ScriptedServer::at(host, script, sessions as usize + 1).await;
     let mut options = Load::new(fake.url.as_str(), sessions);
     options.length = length;
     options.transport = transport;
     options.ramp = Some(Duration::ZERO);
     options.sample = Some(sample);
-    // Nothing here is about time.
+    // These tests do not check times.
     options.within = Some(LIMIT);
     load(options, |_| {}).await.unwrap()
 }
 
 const BRIEF: Duration = Duration::from_millis(300);
-/// Limit against hanging.
+/// Guards against a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A stream that outlasts the load.
@@ -102,7 +102,7 @@ async fn losses_over_tcp_are_known_of_verified_and_of_counted_sessions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not() {
-    // The first is known to be missing since RTP-Info names it.
+    // The first packet is known to be missing because RTP-Info names it.
     let Some(seen) = play(Script { lose: vec![0, 50, 51], ..long() }, 3, 3).await else { return };
     assert_eq!((seen.verified.lost, seen.counted.lost), (3, 6), "{seen}");
     assert_eq!((seen.verified.timely, seen.verified.sessions), (0, 1));
@@ -113,7 +113,8 @@ async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not(
     assert!(!unseen.is_timely());
 }
 
-/// A laboratory sinks the packets on their way; whoever verifies wants to know.
+/// A laboratory may discard the packets on their way; with verified sessions their absence is a
+/// fault.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_at_all_is_no_loss_where_nobody_looks() {
     let nothing = || Script { lose: (0..LONG).collect(), ..long() };
@@ -154,11 +155,11 @@ async fn a_server_that_says_no_bye_leaves_the_sum_open() {
     assert!(silent.verified.timely == 2 && !silent.is_timely(), "{silent}");
 }
 
-/// Its count is none of this session's packets, and what is lost of those is known all the same,
-/// but for as many as may have overtaken its first report.
+/// The count of a relay includes none of this session's packets. The packets lost of these are
+/// known all the same, except for as many as may have overtaken its first report.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_relay_has_counted_before_is_no_loss_and_hides_none() {
-    // At 20 ms a packet, 64 of them are more than a second: the first report is read by then.
+    // At 20 ms a packet, 64 of them last more than a second: the first report is read by then.
     let interval = Duration::from_millis(20);
     let relay = || Script { counted_before: 3_000_000_000, interval, ..long() };
     let Some(seen) = play(relay(), 2, 2).await else { return };
@@ -185,7 +186,7 @@ async fn sessions_that_are_refused_are_counted_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_end_too_soon_are_counted_with_the_way_they_ended() {
-    // After two seconds of 2 ms. A load in which nobody plays any more is over.
+    // The packets end after 1.8 s. A load without playing sessions is over.
     let script = Script { packets: 900, ..long() };
     let Some(seen) = play_for(LIMIT, script, 2, 1).await else { return };
     let [ended] = &seen.ended[..] else { panic!("{:?}", seen.ended) };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measured time: counters read at its start and at its end, and the outcome.
+//! The measured time: reads counters at its start and at its end, and computes the outcome.
 //!
-//! Costs one system call for each counted session at either end (2,500 take about a millisecond),
-//! so the counts of the sessions are of the same time within that.
+//! Costs one system call for each counted session at its start and its end. 2,500 calls need about
+//! a millisecond, so the counts of all sessions are simultaneous within that.
 //!
-//! Does not read the processors' counters itself: `process_meter` does.
+//! Does not read the CPU counters itself: `process_meter` does.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use super::session_sums::{ReasonCounts, SessionSum, VerifiedSum};
 pub(super) struct Measurement {
     began: Instant,
     meter: ProcessMeter,
-    /// Of each counted session, its streams' counters.
+    /// The counters of each counted session's streams, and their values.
     counting: Vec<(Box<[PacketCounter]>, Vec<u32>)>,
 }
 
@@ -74,7 +74,7 @@ impl MeasuredLoad {
         self.usage.seconds()
     }
 
-    /// Makes the outcome of a load in which every session has ended.
+    /// Computes the outcome of a load in which every session has ended.
     pub(super) fn outcome(
         &self,
         options: &Load,
@@ -123,7 +123,7 @@ impl MeasuredLoad {
         }
     }
 
-    /// Sums over sessions that all behave alike.
+    /// Sums over sessions with the same behaviour.
     fn sums(&self, options: &Load, ends: &[SessionEnd]) -> OutcomeSums {
         let mut sums = OutcomeSums::default();
         ends.iter().filter_map(|end| end.failed.as_ref()).for_each(|end| sums.failed.add(end));
@@ -139,7 +139,8 @@ impl MeasuredLoad {
             packets_most: self.packets.iter().max().copied().unwrap_or(0),
             ..CountedSessions::default()
         };
-        // No session is verified and no packet arrives: the packets are meant to go elsewhere.
+        // No session is verified and no packet arrives: the packets are discarded elsewhere on
+        // purpose.
         let is_discarded =
             options.sample() == 0 && ends.iter().all(|end| end.counted().unwrap_or(0) == 0);
         for end in ends.iter().filter(|end| end.is_played && !end.is_verified()) {
@@ -156,14 +157,14 @@ impl MeasuredLoad {
     }
 }
 
-/// Sums that an outcome is made of.
+/// Sums for an outcome.
 #[derive(Default)]
 struct OutcomeSums {
     failed: ReasonCounts,
     ended: ReasonCounts,
     verified: VerifiedSum,
     counted: CountedSessions,
-    /// Counted sessions whose sender's count is not known.
+    /// Counted sessions whose sender's count is unknown.
     unaccounted: u32,
     groups: Vec<GroupOutcome>,
 }

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many RTSP sessions from one process: how many stay timely, and what the bottleneck is.
+//! Runs many RTSP sessions in one process, and finds how many stay timely, and the bottleneck.
 //!
 //! Each session is complete: SETUP of all streams (the transport stream, or each track of a file)
 //! with a pair of UDP ports each, PLAY, receiver reports, keep-alives, TEARDOWN. Thousands of them
-//! are cheap because only every n-th is verified: the sockets of the others drop every packet in
-//! the kernel (`drop_filter`), which counts them, and at the end the sender reports how many it
-//! sent (RTCP, BYE), so loss is known of every session. One thread (`sample_reader`) reads the
-//! verified ones into statistics (`sampled_stats`), with the kernel's time of each packet; frames
-//! of tracks are put together (`sampled_track`). Sessions are tasks (`load_session`) on the
-//! caller's tokio runtime, and each has its streams (`session_streams`).
+//! are cheap because only every n-th is verified. The sockets of the others drop every packet in
+//! the kernel (`drop_filter`), which counts them, and at the end the sender reports its own count
+//! (RTCP, BYE), so loss is known for every session. One thread (`sample_reader`) reads the verified
+//! ones into statistics (`sampled_stats`), with the kernel's time of each packet; frames of tracks
+//! are assembled (`sampled_track`). Sessions are tasks (`load_session`) on the caller's tokio
+//! runtime, and each has its streams (`session_streams`).
 //!
-//! Where RTP shares the RTSP connections, a task a session reads them, and steps over the packets
-//! of sessions that are not verified (`frame_sinks`).
+//! Where RTP shares the RTSP connections, one task for each session reads its connection, and skips
+//! the packets of sessions that are not verified (`frame_sinks`).
 //!
-//! With a [`Scenario`] groups of sessions behave differently: `scenario_session` is a session of
-//! one, `group_book` its group's figures, `group_outcome` their report.
+//! With a [`Scenario`] groups of sessions behave differently: `scenario_session` is one session of
+//! a group, `group_book` holds a group's figures, `group_outcome` is its report.
 //!
-//! A load has four stages: starts spread over the ramp, a moment to settle, the measured time, and
-//! leaving.
+//! A load has four stages: starting, spread over the ramp; settling; measuring; and leaving.
 //!
 //! Costs at 2,500 sessions of 5 Mb/s, 41 of them verified: about 5 % of a core besides the kernel's
-//! own work of delivering, three descriptors and some 9 KiB a session.
+//! own work of delivery, three descriptors and about 9 KiB a session.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250.
-//! Does not follow redirections, authenticate, or begin an ended session again, unless a scenario
-//! has it come back.
+//! Does not follow redirections, authenticate, or restart an ended session, except where a scenario
+//! requires it.
 
 mod bottleneck;
 pub(super) mod descriptors;
@@ -87,35 +86,35 @@ pub use scenario::{
 };
 pub use stages::{LoadEvent, LoadProgress, LoadStage};
 
-/// Asset to play, number of sessions, and ways to look at them.
+/// Asset to play, number of sessions, and settings of the measurement.
 #[non_exhaustive]
 pub struct Load {
     /// `rtsp://HOST:PORT/PATH`.
     pub url: String,
     /// Number of sessions.
     pub sessions: u32,
-    /// Way in which the server is asked to send: UDP, TCP or HTTP.
+    /// Transport requested of the server: UDP, TCP or HTTP.
     pub transport: StreamTransport,
-    /// Length of the measured time, in which all play.
+    /// Length of the measured time, during which all sessions play.
     pub length: Duration,
-    /// Time over which the starts are spread; without, two milliseconds a session and at least a
+    /// Time over which the starts are spread; by default two milliseconds a session and at least a
     /// second.
     pub ramp: Option<Duration>,
-    /// Every n-th session is verified, none for 0; without, about 40 in all. With none, the packets
-    /// may as well be discarded on their way: their absence is reported, and is no loss.
+    /// Every n-th session is verified, none for 0; by default about 40 in all. With none, the
+    /// packets may be discarded on their way: their absence is reported, but is not a loss.
     pub sample: Option<u32>,
-    /// Allowed lateness of a packet against the earliest of its stream, each against its due time;
-    /// without, 25 ms, and [`PICTURE_SPREAD`] more for pictures in packets of their own.
+    /// Allowed lateness of a packet against the earliest of its stream, each relative to its due
+    /// time; by default 25 ms, and [`PICTURE_SPREAD`] more for video tracks.
     pub within: Option<Duration>,
-    /// An address of this machine to connect from and to receive at.
+    /// A local address to connect from and to receive at.
     pub source: Option<IpAddr>,
-    /// The asset: payloads of verified sessions are compared with it. Transport streams of 188-byte
-    /// packets only; with an asset of tracks an error.
+    /// The asset: payloads of verified sessions are compared with it. Only for transport streams of
+    /// 188-byte packets; an error for an asset of tracks.
     pub file: Option<PathBuf>,
-    /// Groups of sessions that behave differently; without, all play from the beginning to the end.
-    /// `sample` is then of each group.
+    /// Groups of sessions that behave differently; by default, all play from the beginning to the
+    /// end. With a scenario `sample` applies to each group.
     pub scenario: Option<Scenario>,
-    /// Ends the load when it is ready: Ctrl-C, say.
+    /// Ends the load when it is ready, such as on Ctrl-C.
     pub stop: Option<Stop>,
 }
 
@@ -137,7 +136,7 @@ impl Load {
         }
     }
 
-    /// Returns the allowed lateness, before the description for a transport stream.
+    /// Returns the allowed lateness; before the description is known, that of a transport stream.
     fn within(&self) -> Duration {
         self.within.unwrap_or(LATE)
     }
@@ -150,7 +149,7 @@ impl Load {
         self.sample_of(self.sessions)
     }
 
-    /// Every n-th of so many sessions is verified.
+    /// Interval of verified sessions among this number of sessions.
     fn sample_of(&self, sessions: u32) -> u32 {
         self.sample.unwrap_or_else(|| (sessions / VERIFIED_USUAL).max(1))
     }
@@ -161,8 +160,8 @@ impl Load {
 ///
 /// # Errors
 /// No session can begin: a wrong setting, too few descriptors, a server that does not answer or
-/// does not have the asset. Faults of single sessions are in the outcome. Dropping the future ends
-/// everything at once, without TEARDOWN.
+/// does not have the asset. The outcome reports faults of single sessions. Dropping the future ends
+/// the load at once, without TEARDOWN.
 pub async fn load(
     mut options: Load,
     mut report: impl FnMut(&LoadEvent),
@@ -220,7 +219,7 @@ pub async fn load(
     let is_stopped = run.stages.is_stopped;
     let timers = tokio::task::spawn_blocking(move || reader.stop()).await;
     let timers = timers.unwrap_or_else(|_| sample_reader::delays());
-    // All sessions have ended; none holds it any more.
+    // All sessions have ended, so this is the last reference.
     let groups = scenario.and_then(Arc::into_inner).map(RunningScenario::books);
     Ok(measured.outcome(&options, &ends, groups, &timers, is_stopped))
 }
@@ -236,7 +235,7 @@ struct LoadRun<'a, T, C> {
 }
 
 impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadRun<'_, T, C> {
-    /// Starts a task for each session, which waits for its turn.
+    /// Starts a task for each session, which waits for its start time.
     fn start(&self, scenario: Option<&Arc<RunningScenario>>) -> JoinSet<SessionEnd> {
         let began = Instant::now();
         let (sessions, ramp) = (self.options.sessions, self.options.ramp());
@@ -254,7 +253,7 @@ impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadRun<'_, T, C> {
         tasks
     }
 
-    /// Manner of a session without a scenario.
+    /// Setup of a session without a scenario.
     fn manner(&self, index: u32) -> SessionManner {
         let (transport, sample) = (self.options.transport, self.options.sample());
         let attention = match sample > 0 && index.is_multiple_of(sample) {
@@ -276,12 +275,12 @@ impl<T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadRun<'_, T, C> {
             return MeasuredLoad::nothing(self.is_local);
         }
         let measuring = Measurement::begin(&self.shared, &self.window, self.is_local);
-        self.stages.tell(&LoadEvent::Playing { played, failed });
+        self.stages.emit(&LoadEvent::Playing { played, failed });
         let length = self.options.length;
         self.stages.wait(LoadStage::Measuring, length, length, nobody_plays).await;
         let measured = measuring.end(&self.window);
         let playing = played.saturating_sub(self.stages.counts().ended);
-        self.stages.tell(&LoadEvent::Measured { seconds: measured.seconds(), playing });
+        self.stages.emit(&LoadEvent::Measured { seconds: measured.seconds(), playing });
         measured
     }
 }
@@ -294,14 +293,14 @@ fn nobody_plays(counts: StageCounts) -> bool {
 struct DescribedAsset {
     client: wire::rtsp::client::Client,
     server: SocketAddr,
-    /// This machine's address towards the server.
+    /// Local address of connections to the server.
     local: IpAddr,
-    /// Length of the asset; none of a live stream.
+    /// Length of the asset; none for a live stream.
     duration: Option<Duration>,
     streams: Vec<ChosenStream>,
 }
 
-/// Sends DESCRIBE, once for all.
+/// Sends DESCRIBE once for all sessions.
 async fn describe(options: &Load) -> Result<DescribedAsset, Error> {
     let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
@@ -322,7 +321,7 @@ async fn describe(options: &Load) -> Result<DescribedAsset, Error> {
     Ok(DescribedAsset { client: control.client, server, local, duration, streams })
 }
 
-/// Makes the streams that each session sets up.
+/// Creates the streams that each session sets up.
 fn load_streams(
     options: &Load,
     chosen: Vec<ChosenStream>,
@@ -419,20 +418,21 @@ fn check(options: &Load) -> Result<(), Error> {
     Ok(())
 }
 
-/// A long picture is sent over the time for which it is shown, not at once: at 25 pictures a second
-/// its last packet is due so much later than its first, by the same timestamp.
+/// A long picture is sent over its display time, not at once: at 25 pictures a second its last
+/// packet is due this much later than its first, with the same timestamp.
 pub const PICTURE_SPREAD: Duration = Duration::from_millis(40);
 
 /// Each needs a pair of ports.
 const SESSIONS_MAX: u32 = 32_000;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 const LENGTH_MIN: Duration = Duration::from_millis(100);
-/// 500 sessions a second: setting up is not what a server is measured by.
+/// 500 sessions a second: the setup rate is not part of the measurement.
 const RAMP_EACH: Duration = Duration::from_millis(2);
 const RAMP_MIN: Duration = Duration::from_secs(1);
-/// Enough to notice one faulty session in forty.
+/// Enough to notice a fault of one session in forty.
 const VERIFIED_USUAL: u32 = 40;
-/// The last sessions have their first seconds behind them: files are read ahead, images made.
+/// The last sessions have passed their first seconds: the server has read files ahead and built
+/// wire images.
 const SETTLE: Duration = Duration::from_secs(2);
-/// All must have left by then: a server that hangs is not waited for.
+/// Deadline for leaving: a server that hangs is not awaited longer.
 const LEAVING_WAIT: Duration = Duration::from_secs(20);

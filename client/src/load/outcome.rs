@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Result of a load: figures for programs (serde), a short table for people (`Display`).
 //!
-//! Figures of all sessions and figures of the verified ones are kept apart: the kernel counts the
+//! Figures of all sessions and figures of the verified ones are separate: the kernel counts the
 //! packets of every session, and the count is compared with the sender's; order, bytes and lateness
-//! are known only of verified sessions.
+//! are known only for verified sessions.
 
 use std::fmt;
 
@@ -21,13 +21,13 @@ use crate::verdict::LatenessMs;
 pub struct LoadOutcome {
     /// URL that was played.
     pub url: String,
-    /// Way in which the packets came.
+    /// Transport of the packets.
     pub transport: StreamTransport,
     /// Sessions requested.
     pub asked: u32,
     /// Sessions whose PLAY was granted.
     pub played: u32,
-    /// Reasons why others were not set up.
+    /// Reasons of failed setups.
     pub failed: Vec<EndReason>,
     /// Reasons of premature ends.
     pub ended: Vec<EndReason>,
@@ -41,13 +41,13 @@ pub struct LoadOutcome {
     pub verified: VerifiedSessions,
     /// Figures of all others.
     pub counted: CountedSessions,
-    /// Results of a scenario's groups, in its order; none without a scenario. The figures above are
-    /// then of the groups that read as they should.
+    /// Results of a scenario's groups, in its order; empty without a scenario. With one, the
+    /// figures above exclude groups that read slowly or stall.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupOutcome>,
     /// Figures of this program.
     pub client: LoadClient,
-    /// The first fault.
+    /// The earliest fault.
     pub bottleneck: Bottleneck,
     /// The same as a line of text.
     pub bottleneck_line: String,
@@ -85,18 +85,18 @@ pub struct VerifiedSessions {
     pub reordered: u64,
     /// Datagrams that are not of the stream.
     pub unexpected_source: u64,
-    /// Payloads that are not whole TS packets; of tracks, packets too long to be read.
+    /// Payloads that are not whole TS packets; for tracks, packets truncated to the read buffer.
     pub bad_payload_size: u64,
-    /// Payloads that differ from the file; none where no file was given, or where the server did
-    /// not name the first packet.
+    /// Payloads that differ from the file; none without a file, or where the server did not name
+    /// the first packet.
     pub different: Option<u64>,
     /// Packets the sockets dropped because their buffers were full.
     pub dropped: u64,
-    /// Lateness of packets in the measured time, each against the earliest of its stream; of
-    /// pictures, against their times of decoding.
+    /// Lateness of packets in the measured time, each against the earliest of its stream; for video
+    /// tracks, against their decoding times.
     pub lateness_ms: LatenessMs,
-    /// The tracks of a presentation, in the order of its description, each over all sessions; none
-    /// of a transport stream.
+    /// The tracks of a presentation, in the order of its description, each summed over all
+    /// sessions; empty for a transport stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tracks: Vec<VerifiedTrack>,
 }
@@ -111,12 +111,12 @@ pub struct VerifiedTrack {
     pub packets: u64,
     /// Packets missing.
     pub lost: u64,
-    /// Access units that arrived whole: pictures, or frames of sound. The one under way when a
-    /// session left or sought is in no count.
+    /// Access units that arrived complete: pictures, or audio frames. No count includes the current
+    /// unit when a session left or sought.
     pub units: u64,
-    /// Access units that are not whole.
+    /// Incomplete access units.
     pub broken_units: u64,
-    /// Packets that do not keep to their payload format.
+    /// Packets that violate their payload format.
     pub malformed_packets: u64,
 }
 
@@ -136,8 +136,8 @@ impl VerifiedTrack {
     }
 }
 
-/// Sessions whose packets were counted and dropped, by the kernel where they came over UDP. With a
-/// scenario each visit counts as a session, and all packets are those from PLAY to its end.
+/// Sessions whose packets were counted and dropped; over UDP the kernel does both. With a scenario
+/// each visit counts as a session, and all packets are those from PLAY to its end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedSessions {
@@ -151,10 +151,10 @@ pub struct CountedSessions {
     pub packets_most: u64,
     /// Packets from PLAY to the end.
     pub packets_in_all: u64,
-    /// Sessions whose sender has reported at the end how many packets it sent.
+    /// Sessions whose sender reported its total packet count at the end.
     pub accounted: u32,
-    /// Packets that these sessions lack, from PLAY to the end. A lower bound, where a sender has
-    /// counted others' packets before.
+    /// Packets missing from these sessions, from PLAY to the end. A lower bound, where a sender's
+    /// count includes earlier packets to other receivers.
     pub lost: u64,
 }
 
@@ -162,15 +162,15 @@ pub struct CountedSessions {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoadClient {
-    /// Processor seconds, user and system.
+    /// CPU seconds, user and system.
     pub processor_seconds: f64,
     /// Processors used: seconds per second.
     pub cores: f64,
     /// Median lateness of its own timers, in milliseconds.
     pub timers_late_ms_p50: f64,
-    /// 99 % of its timers were not later.
+    /// 99th percentile of the timers' lateness, in milliseconds.
     pub timers_late_ms_p99: f64,
-    /// Latest timer.
+    /// Maximum lateness of a timer, in milliseconds.
     pub timers_late_ms_max: f64,
     /// Busy processors of the whole machine; none where the kernel does not report them.
     pub machine_cores: Option<f64>,
@@ -185,14 +185,14 @@ pub struct LoadClient {
 
 impl LoadOutcome {
     /// Returns true where all requested sessions were played to the end, all verified ones were
-    /// timely, and all packets of the others arrived; or none of any session, where none was
-    /// verified: then the packets are meant to go elsewhere.
+    /// timely, and all packets of the others arrived. Also true where no session was verified and
+    /// none received a packet: the packets are then discarded elsewhere on purpose.
     pub fn is_timely(&self) -> bool {
         self.is_timely_so_far() && !self.interrupted
     }
 
-    /// The same, also for a load that was stopped before its time. With a scenario: no group was
-    /// harmed.
+    /// Does the same, but ignores an early stop of the load. With a scenario: true where no group
+    /// was harmed.
     pub fn is_timely_so_far(&self) -> bool {
         if !self.groups.is_empty() {
             return self.played == self.asked && !self.groups.iter().any(|group| group.is_harmed);
@@ -217,7 +217,7 @@ impl fmt::Display for LoadOutcome {
         let stopped = if self.interrupted { ", stopped" } else { "" };
         let over = match self.transport {
             StreamTransport::Udp => String::new(),
-            // Each group names its own.
+            // Each group lists its own.
             _ if !self.groups.is_empty() => String::new(),
             other => format!(" over {other}"),
         };
@@ -266,7 +266,7 @@ impl fmt::Display for VerifiedSessions {
             "{packets} packets, {lost} lost, {duplicates} duplicates, {reordered} reordered"
         )?;
         match self.different {
-            // Packets before the measured time are included.
+            // This includes packets before the measured time.
             Some(different) => write!(f, ", {different} unlike the file since the start")?,
             None if !self.tracks.is_empty() => {}
             None => f.write_str(", bytes not compared")?,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processor time of this program, of the server where it is seen, and of the whole machine, over
-//! the measured time of a load.
+//! Measures the CPU time of this program, of a visible server process, and of the whole machine,
+//! over the measured time of a load.
 //!
 //! Sources: proc_stat(5); clock_gettime(2) CLOCK_PROCESS_CPUTIME_ID.
-//! Does not see a server of another machine or of another user.
+//! Does not measure a server on another machine or of another user.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub(crate) struct ProcessMeter {
     server: Option<ServerProcess>,
 }
 
-/// Processor time between two moments.
+/// CPU time between two moments.
 pub(crate) struct ProcessUsage {
     length: Duration,
     processor_seconds: f64,
     machine_cores: Option<f64>,
     is_local: bool,
-    /// Processor seconds of the server.
+    /// CPU seconds of the server.
     pub(crate) server_seconds: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ struct ProcessorTimes {
 }
 
 impl ProcessMeter {
-    /// Begins, with a server that listens at this address.
+    /// Reads the counters, also those of a server that listens at this address.
     pub(crate) fn begin(server: SocketAddr, is_local: bool) -> ProcessMeter {
         let server = is_local.then(|| ServerProcess::listening_at(server)).flatten();
         let processor_seconds = processor_seconds();
@@ -117,7 +117,7 @@ fn machine_of(stat: &str) -> Option<ProcessorTimes> {
 }
 
 impl ProcessorTimes {
-    /// Processors that were busy.
+    /// Average number of busy processors since then.
     fn cores_since(self, before: ProcessorTimes) -> Option<f64> {
         let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
         let busy = self.busy.saturating_sub(before.busy);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that reads the sockets of all verified sessions.
 //!
-//! It visits them every 10 ms and takes all datagrams: the kernel has stamped each on arrival, so
-//! the thread's own delay is in no packet's lateness. That delay is measured separately: it shows
-//! how this machine treats a program that needs little, which is evidence when the bottleneck is
-//! sought. Costs one system call a session and visit, and one for each 32 packets.
+//! It visits them every 10 ms and reads all datagrams. The kernel has timestamped each on arrival,
+//! so the thread's own delay does not affect the lateness of packets. That delay is measured
+//! separately: it shows how this machine schedules a program that needs little CPU, which is
+//! evidence for the bottleneck. Costs one system call for each session and visit, and one for each
+//! 32 packets.
 //!
-//! A session is handed over when its PLAY has been answered. Earlier packets wait in its socket,
-//! stamped.
+//! A session is passed to the thread when its PLAY has been answered. Earlier packets wait in its
+//! socket with their timestamps.
 //!
 //! Sources: socket(7) SO_TIMESTAMPNS.
-//! Does nothing for sessions that are not verified.
+//! Does not read sessions that are not verified.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +54,8 @@ impl SampleReader {
         Ok(SampleReader { inbox, stop, thread })
     }
 
-    /// Takes what is still in the sockets and ends the thread; returns its delays in microseconds,
-    /// within the measured time.
+    /// Reads the datagrams left in the sockets and ends the thread; returns its delays in
+    /// microseconds, within the measured time.
     pub(super) fn stop(self) -> Histogram<u64> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|_| delays())
@@ -81,7 +82,7 @@ fn read(
         for stream in &streams {
             drain(stream, &mut reader, window);
         }
-        // Of a stream that is over nobody else has the statistics: its socket is closed.
+        // This is the only reference to the statistics of an ended stream: its socket is closed.
         streams.retain(|stream| Arc::strong_count(&stream.stats) > 1);
         if is_last {
             return delays;
@@ -93,7 +94,7 @@ fn read(
         if window.holds(now) {
             delays.saturating_record((delay.as_micros() as u64).max(1));
         }
-        // A late visit does not make the next one late.
+        // A late visit does not delay the next one.
         if delay > VISIT_EVERY {
             due = now;
         }
@@ -104,7 +105,7 @@ fn drain(stream: &SampledStream, reader: &mut SocketReader, window: &Window) {
     let mut stats = lock(&stream.stats);
     let clock = reader.clock;
     for _ in 0..CALLS_MAX {
-        // An ICMP message that was left behind is not counted.
+        // A pending ICMP message is not counted.
         let Ok((more, datagrams)) = reader.read(&stream.socket) else { break };
         for datagram in datagrams {
             stats.take(&datagram, clock, window);
@@ -119,6 +120,6 @@ fn drain(stream: &SampledStream, reader: &mut SocketReader, window: &Window) {
 }
 
 const VISIT_EVERY: Duration = Duration::from_millis(10);
-/// A session that sends faster than it is read must not keep the others waiting for ever.
+/// A session that sends faster than it is read must not starve the others.
 const CALLS_MAX: usize = 1024;
 const DELAY_US_MAX: u64 = 60_000_000;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statistics of a stream of a sampled session: every packet's number, time and, where the file is
-//! given, bytes; of a track, its frames (`sampled_track`).
+//! Statistics of a stream of a sampled session: every packet's number, time and, with a file,
+//! bytes; for a track, its frames (`sampled_track`).
 //!
 //! Loss, order and duplicates are counted from PLAY to the end. Lateness is counted only within the
 //! measured time, but against the earliest packet since PLAY.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
-//! Does not put packets of a transport stream back in order.
+//! Does not reorder packets of a transport stream.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -49,9 +49,9 @@ pub(super) struct ExpectedStream {
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
     pub(super) clock_rate_hz: u32,
-    /// Its description; none of a transport stream.
+    /// Its description; none for a transport stream.
     pub(super) track: Option<Arc<TrackOffer>>,
-    /// The first sequence number, where RTP-Info has named it.
+    /// The first sequence number, if RTP-Info has named it.
     pub(super) sequence: Option<u16>,
     pub(super) within: Duration,
     /// The asset.
@@ -63,7 +63,7 @@ pub(super) struct ExpectedStream {
 pub(super) struct SampledStats {
     pub(super) receiver: RtpReceiver<SingleSource>,
     pub(super) packets: PacketStats,
-    /// None of a transport stream.
+    /// None for a transport stream.
     pub(super) track: Option<Box<SampledTrack>>,
 }
 
@@ -75,15 +75,15 @@ pub(super) struct PacketStats {
     /// Packets within the measured time, and their datagrams' bytes.
     pub(super) counted: u64,
     pub(super) bytes: u64,
-    /// Datagrams of another SSRC or payload type, or that are no RTP.
+    /// Datagrams of another SSRC or payload type, or that are not RTP.
     pub(super) unexpected_source: u64,
-    /// Payloads that are not whole TS packets; of a track, datagrams too long to be read.
+    /// Payloads that are not whole TS packets; for a track, datagrams truncated to the read buffer.
     pub(super) bad_payload_size: u64,
     different: u64,
     /// Datagrams that the socket dropped because its buffer was full.
     pub(super) dropped: u32,
     pub(super) first_gap: Option<Instant>,
-    /// Places at which packets were missing when the next arrived.
+    /// Gaps: places at which packets were missing when the next one arrived.
     pub(super) gaps: u64,
     pub(super) first_drop: Option<Instant>,
     pub(super) first_late: Option<Instant>,
@@ -95,9 +95,9 @@ pub(super) struct PacketStats {
 /// Position of the payloads in the file.
 #[derive(Debug, Default)]
 struct FilePosition {
-    /// Number and position, counted in packets, of the last packet.
+    /// Sequence number and position, counted in packets, of the last packet.
     last: Option<(u16, u64)>,
-    /// Payload of each packet but the last.
+    /// Payload size of each packet except the last.
     payload_bytes: u64,
 }
 
@@ -106,7 +106,7 @@ struct SampledConsumer<'a> {
     packets: &'a mut PacketStats,
     window: &'a Window,
     clock: ArrivalClock,
-    /// The datagram was longer than there is memory for.
+    /// The datagram was truncated to the buffer.
     is_cut: bool,
     /// Bytes of the datagram.
     bytes: usize,
@@ -134,7 +134,7 @@ impl SampledStats {
         &self.receiver.sources.reception
     }
 
-    /// Takes a datagram.
+    /// Handles a datagram.
     pub(super) fn take(
         &mut self,
         datagram: &SocketDatagram<'_>,
@@ -154,7 +154,7 @@ impl SampledStats {
         self.receiver.expire(at, &mut consumer);
     }
 
-    /// The first packet of this play, once it is known.
+    /// Arrival of the first packet of this play, if any.
     pub(super) fn first_packet(&self) -> Option<Instant> {
         match &self.track {
             Some(track) => track.first(),
@@ -162,7 +162,7 @@ impl SampledStats {
         }
     }
 
-    /// Begins a new play, after a pause or at another place: all packets of the last one have
+    /// Begins a new play, after a pause or at another position: all packets of the last one have
     /// arrived.
     pub(super) fn renew(&mut self, is_seek: bool) {
         if is_seek {
@@ -178,14 +178,15 @@ impl SampledStats {
         self.receiver.sources.renew_clock();
     }
 
-    /// Takes the packets that wait for others, and times what is held: the play has ended.
+    /// Delivers the packets in the reorder window, and computes the lateness of held packets: the
+    /// play has ended.
     pub(super) fn finish(&mut self) {
         let Some(track) = &mut self.track else { return };
         self.receiver.flush(&mut HeldTrackConsumer(track));
         track.end_play(&mut self.packets);
     }
 
-    /// Packets that did not arrive, by the sequence numbers of those that did.
+    /// Packets that did not arrive, by the sequence numbers of the received ones.
     pub(super) fn lost(&self) -> u64 {
         self.reception().lost()
     }
@@ -206,7 +207,7 @@ impl PacketConsumer for SampledConsumer<'_> {
         packets.different += u64::from(is_other);
     }
 
-    fn deliver(&mut self, _payload: &[u8], _came: Duration, _now: Duration) {}
+    fn deliver(&mut self, _payload: &[u8], _arrived: Duration, _now: Duration) {}
 
     fn refused(&mut self, _: SocketAddr, datagrams: u64, _: RtpRefusal, _: Option<SocketAddr>) {
         self.packets.unexpected_source += datagrams;
@@ -234,7 +235,8 @@ impl PacketStats {
         }
     }
 
-    /// Notes the socket's counter of drops. A packet that waited has an older value.
+    /// Records the socket's counter of drops. A packet that waited in the socket has an older
+    /// value.
     pub(super) fn note_drops(&mut self, dropped: u32, moment: Instant) {
         if dropped.wrapping_sub(self.dropped).cast_signed() > 0 {
             self.dropped = dropped;
@@ -248,7 +250,7 @@ impl PacketStats {
         self.bytes += bytes as u64;
     }
 
-    /// Times a packet; returns true for one of the measured time.
+    /// Computes the lateness of a packet; returns true for one of the measured time.
     pub(super) fn time(&mut self, timestamp: u32, arrival: Instant, window: &Window) -> bool {
         if !window.holds(arrival) {
             self.lateness.passed(timestamp, arrival);
@@ -271,7 +273,8 @@ impl PacketStats {
         let (Some(file), Some(first)) = (&self.expected.file, self.expected.sequence) else {
             return false;
         };
-        // One cycle above zero: a packet from before the first has no position in the file.
+        // The count starts one cycle above zero: a packet from before the first has no position in
+        // the file.
         let (last, at) = self.place.last.unwrap_or((first, CYCLE));
         let at = at.saturating_add_signed(sequence.wrapping_sub(last).cast_signed().into());
         self.place.last = Some((sequence, at));
@@ -299,9 +302,9 @@ pub(super) fn is_punctual(packets: u64, late: u64) -> bool {
     late.saturating_mul(LATE_ONE_IN) <= packets
 }
 
-/// One packet in so many may be late.
+/// One packet of this number may be late.
 const LATE_ONE_IN: u64 = 1000;
-/// Sessions that are late within the same tenth of a second are late together.
+/// Sessions that are late within the same tenth of a second count as late together.
 pub(super) const TENTH: Duration = Duration::from_millis(100);
 /// An hour; later lateness is counted in the last tenth.
 const TENTHS_MAX: usize = 36_000;
@@ -350,7 +353,7 @@ mod tests {
     }
 
     impl Sender {
-        /// Packet n of a stream of one packet in 10 ms, so much late.
+        /// Packet n of a stream with one packet every 10 ms, late by this time.
         fn send(&mut self, first: u16, n: u16, late_ms: u64, payload: &[u8]) {
             let header = Header {
                 marker: false,

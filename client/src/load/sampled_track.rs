@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A track of a sampled session: its packets in order, and its frames put together.
+//! A track of a sampled session: orders its packets, and assembles its frames.
 //!
-//! Packets of pictures are timed against the times of decoding (`decode_order`), so they wait for
-//! those of later pictures; what still waits is timed at the end of a play. A session that leaves
-//! or seeks cuts the frame under way: that frame is in no count.
+//! The lateness of video packets is relative to decoding times (`decode_order`), so a packet is
+//! held until later pictures arrive; the held packets are timed at the end of a play. A session
+//! that leaves or seeks cuts the current frame, which no count includes.
 //!
-//! Costs one copy of each payload, into its frame; memory is that of one frame, of packets behind a
+//! Costs one copy of each payload, into its frame; memory is that of one frame, of packets after a
 //! hole, and of the times of 16 pictures.
 //!
 //! Sources: RFC 3550 §5.1; the payload formats of `media::depayload`.
@@ -32,7 +32,7 @@ pub(super) struct SampledTrack {
     window: Arc<Window>,
     /// Counts of the plays before the last seek.
     before: DepayloadCounts,
-    /// The first packet since the last [`end_play`](Self::end_play).
+    /// Arrival of the first packet since the last [`end_play`](Self::end_play).
     first: Option<Instant>,
 }
 
@@ -41,32 +41,32 @@ pub(super) struct SampledTrackConsumer<'a> {
     pub(super) packets: &'a mut PacketStats,
     pub(super) track: &'a mut SampledTrack,
     pub(super) clock: ArrivalClock,
-    /// The datagram was longer than there is memory for.
+    /// The datagram was truncated to the buffer.
     pub(super) is_cut: bool,
     /// Bytes of the datagram.
     pub(super) bytes: usize,
 }
 
-/// Consumer of the packets that were still waiting for others: they have been counted.
+/// Consumer of the packets left in the reorder window: they are already counted.
 pub(super) struct HeldTrackConsumer<'a>(pub(super) &'a mut SampledTrack);
 
 impl SampledTrack {
-    /// A track that its description offers so.
+    /// The track of this offer.
     ///
     /// # Panics
-    /// There is no depayloader of it; streams of such tracks are not chosen.
+    /// The offer has no depayloader; such streams are not chosen.
     pub(super) fn new(offer: Arc<TrackOffer>, window: Arc<Window>) -> SampledTrack {
         let receiver = receiver(&offer);
         let before = DepayloadCounts::default();
         SampledTrack { offer, receiver, window, before, first: None }
     }
 
-    /// The first packet of this play.
+    /// Arrival of the first packet of this play.
     pub(super) fn first(&self) -> Option<Instant> {
         self.first
     }
 
-    /// Figures of the track, which lacks so many packets.
+    /// Figures of the track with this number of lost packets.
     pub(super) fn verified(&self, reception: &Reception, lost: u64) -> VerifiedTrack {
         let counts = self.counts();
         VerifiedTrack {
@@ -88,7 +88,7 @@ impl SampledTrack {
         all
     }
 
-    /// Times what is held: a play has ended, and all its packets have arrived.
+    /// Computes the lateness of held packets: a play has ended, and all its packets have arrived.
     pub(super) fn end_play(&mut self, packets: &mut PacketStats) {
         let window = &*self.window;
         self.receiver.flush_held(|timestamp, arrival| {
@@ -97,7 +97,7 @@ impl SampledTrack {
         self.first = None;
     }
 
-    /// Forgets the frame under way: the next packet is of another place.
+    /// Discards the current frame: the next packet is from another position.
     pub(super) fn jump(&mut self) {
         self.before = self.counts();
         self.receiver = receiver(&self.offer);
@@ -129,7 +129,7 @@ impl PacketConsumer for SampledTrackConsumer<'_> {
         });
     }
 
-    fn deliver(&mut self, datagram: &[u8], _came: Duration, _now: Duration) {
+    fn deliver(&mut self, datagram: &[u8], _arrived: Duration, _now: Duration) {
         self.track.receiver.take(datagram);
     }
 
@@ -143,7 +143,7 @@ impl PacketConsumer for HeldTrackConsumer<'_> {
 
     fn arrived(&mut self, _: RtpPacket<'_>) {}
 
-    fn deliver(&mut self, datagram: &[u8], _came: Duration, _now: Duration) {
+    fn deliver(&mut self, datagram: &[u8], _arrived: Duration, _now: Duration) {
         self.0.receiver.take(datagram);
     }
 
@@ -151,8 +151,7 @@ impl PacketConsumer for HeldTrackConsumer<'_> {
 }
 
 impl PacketStats {
-    /// Notes the place of a packet in the sequence; returns true for one that arrived for the first
-    /// time.
+    /// Counts a packet by its place in the sequence; returns true if it arrived for the first time.
     pub(super) fn note_order(&mut self, update: SequenceUpdate, at: Instant) -> bool {
         match update {
             SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => {
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
     use crate::rtp_receiver::SocketDatagram;
 
-    /// A sender of pictures, 25 a second, each in two packets.
+    /// A sender of video, 25 pictures a second, each in two packets.
     struct Sender {
         stats: SampledStats,
         window: Arc<Window>,
@@ -227,8 +226,8 @@ mod tests {
             self.sequence = self.sequence.wrapping_add(1);
         }
 
-        /// Half of the picture that is the n-th to be sent and the `shown`-th to be presented: a
-        /// fragment of its one slice.
+        /// Sends half of the picture that is the n-th in decoding order and the `shown`-th in
+        /// presentation order: a fragment of its one slice.
         fn send_half(&mut self, n: u64, shown: u32, is_second: bool) {
             let fragment = if is_second { 0x41 } else { 0x81 };
             self.send(40 * n, shown * 3600, is_second, &[0x7c, fragment, 0x80, 1, 2, 3]);
@@ -250,7 +249,7 @@ mod tests {
     fn pictures_are_whole_and_in_time_by_their_times_of_decoding() {
         let mut sender = sender();
         for group in 0..10 {
-            // I P B B: by their times of presentation the last two would be 80 ms late.
+            // I P B B: by their presentation times the last two would be 80 ms late.
             for (at, shown) in [(0, 0), (1, 3), (2, 1), (3, 2)] {
                 sender.send_picture(4 * u64::from(group) + at, 4 * group + shown);
             }
@@ -303,7 +302,7 @@ mod tests {
         let mut sender = sender();
         sender.send_picture(0, 0);
         sender.send_half(1, 1, false);
-        // A pause first: the rest comes when the play goes on.
+        // A pause precedes it: the other packets follow when the play continues.
         sender.stats.renew(false);
         sender.send_half(100, 1, true);
         sender.send_half(101, 2, false);

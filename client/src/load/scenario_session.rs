@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One session of a scenario: a task that behaves as its group does until the load ends.
+//! One session of a scenario: a task with its group's behaviour until the load ends.
 //!
-//! A seek is PAUSE, then PLAY with a Range, as players seek: a PLAY while packets flow would leave
-//! open which packet is the first of the new place. Between the two answers pass 100 ms, in which
-//! packets under way arrive, so that no packet is timed against the clock of another play.
+//! A seek is PAUSE, then PLAY with a Range, as players seek: a PLAY while packets flow would make
+//! the first packet of the new position ambiguous. PLAY is sent 100 ms after the answer to PAUSE;
+//! packets in flight arrive meanwhile, so that no packet is timed against the clock of another
+//! play.
 //!
 //! A slow reader reads at its rate from PLAY on, and a stalled one not at all; both send receiver
-//! reports, and no request whose answer they would not read. Both read on at full speed when the
-//! load ends, so that they take leave and the losses are known.
+//! reports, and no request whose answer they would not read. Both switch to full speed when the
+//! load ends, so that they can send TEARDOWN and the losses are known.
 //!
 //! Sources: RFC 2326 §10.5 (PLAY), §10.6 (PAUSE), §10.7 (TEARDOWN), Appendix B (a pause or a seek
 //! leaves no gap in the sequence numbers).
@@ -35,13 +36,13 @@ use crate::read_pace::ReadRate;
 use crate::receive_thread::lock;
 use crate::transport::StreamTransport;
 
-/// A scenario that runs.
+/// A running scenario.
 pub(super) struct RunningScenario {
     seed: u64,
     groups: Vec<RunningGroup>,
     /// Group of each session, and its number there, in order of the starts.
     places: Vec<(usize, u32)>,
-    /// Length of the asset; none of a live stream.
+    /// Length of the asset; none for a live stream.
     duration: Option<Duration>,
 }
 
@@ -54,10 +55,11 @@ struct RunningGroup {
 }
 
 impl RunningScenario {
-    /// Deals the sessions to the groups.
+    /// Assigns the sessions to the groups.
     ///
     /// # Errors
-    /// Caller: a group without a session, or a transport that cannot do what the group does.
+    /// Caller: a group without a session, or a transport that does not support the behaviour of a
+    /// group.
     pub(super) fn new(scenario: &Scenario, options: &Load) -> Result<RunningScenario, Error> {
         let order = scenario.deal(options.sessions)?;
         let mut counts = vec![0; scenario.groups.len()];
@@ -72,7 +74,7 @@ impl RunningScenario {
         Ok(RunningScenario { seed: scenario.seed, groups, places, duration: None })
     }
 
-    /// The same, of an asset of this length.
+    /// The same scenario for an asset of this length.
     pub(super) fn of_asset(self, duration: Option<Duration>) -> RunningScenario {
         RunningScenario { duration, ..self }
     }
@@ -92,7 +94,7 @@ impl RunningScenario {
         self.groups.iter().map(of).sum()
     }
 
-    /// The figures of all groups, at the end.
+    /// Returns the figures of all groups, at the end.
     pub(super) fn books(self) -> Vec<GroupBook> {
         let unlock = |book: Mutex<Box<GroupBook>>| {
             *book.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -116,7 +118,7 @@ impl RunningGroup {
             is_judged,
             sessions,
         };
-        // Readers that lag are few, and each is a finding.
+        // Slow readers are few, and each one is informative.
         let sample = if is_judged { options.sample_of(sessions) } else { 1 };
         Ok(RunningGroup {
             behaviour,
@@ -133,15 +135,15 @@ impl RunningGroup {
 
 /// End of a visit.
 enum VisitEnd {
-    /// The other side ended it, or refused an action.
+    /// The server ended it, or refused an action.
     Broken(String),
     /// The session leaves by itself.
     Over,
     /// The load ends.
-    Told,
+    LoadEnded,
 }
 
-/// A session between its visits.
+/// A session with its state between visits.
 struct ScenarioSession {
     shared: Arc<LoadState>,
     scenario: Arc<RunningScenario>,
@@ -150,11 +152,11 @@ struct ScenarioSession {
     timetable: Timetable,
     sum: SessionSum,
     visits: u32,
-    /// Rate of a reader that lags; set to full speed to take leave.
+    /// Rate of a slow reader; set to full speed before TEARDOWN.
     rate: Option<watch::Sender<ReadRate>>,
 }
 
-/// Runs a session from its turn to the end of the load.
+/// Runs a session from its start to the end of the load.
 pub(super) async fn scenario_session(
     shared: Arc<LoadState>,
     scenario: Arc<RunningScenario>,
@@ -198,8 +200,7 @@ impl ScenarioSession {
         &self.scenario.groups[self.group]
     }
 
-    /// Returns true where the first start was granted, or a later one of a session that tries
-    /// again.
+    /// Returns true where the first start was granted, or a later start of a session that retries.
     async fn visit_again_and_again(&mut self, ending: &mut Ending) -> bool {
         let behaviour = self.group().behaviour;
         let mut is_first = true;
@@ -264,19 +265,19 @@ impl ScenarioSession {
         Ok(playing)
     }
 
-    /// Returns true where the session does not come back.
+    /// Returns true where the session does not return.
     async fn visit(&mut self, mut playing: PlayingSession, ending: &mut Ending) -> bool {
         let behaviour = self.group().behaviour;
         let began = Instant::now();
         let end = tokio::select! {
             end = self.behave(&mut playing) => end,
-            _ = ending.wait_for(Option::is_some) => VisitEnd::Told,
+            _ = ending.wait_for(Option::is_some) => VisitEnd::LoadEnded,
         };
         let is_brief = began.elapsed() < SILENT_AFTER;
         if !playing.is_paused {
             self.note_first_packet(&playing);
         }
-        let is_told = matches!(end, VisitEnd::Told);
+        let is_load_over = matches!(end, VisitEnd::LoadEnded);
         let end = self.catch_up(&mut playing, end).await;
         if let (VisitEnd::Broken(_), false) = (&end, behaviour.comes_back()) {
             self.shared.counts.ended.fetch_add(1, Ordering::Relaxed);
@@ -292,20 +293,20 @@ impl ScenarioSession {
         let end = SessionEnd { is_brief, ..end };
         let group = &self.scenario.groups[self.group];
         group.book().ended(&end, &mut self.sum);
-        is_told || is_broken && !behaviour.comes_back()
+        is_load_over || is_broken && !behaviour.comes_back()
     }
 
-    /// Has a reader that lags read on at full speed; it may find that the server has ended it.
+    /// Makes a slow reader read at full speed; it may find that the server has ended the session.
     async fn catch_up(&self, playing: &mut PlayingSession, end: VisitEnd) -> VisitEnd {
         let Some(rate) = &self.rate else { return end };
         rate.send_replace(ReadRate::Full);
         match timeout(SETTLE, playing.run()).await {
-            Ok(reason) if matches!(end, VisitEnd::Told) => VisitEnd::Broken(reason),
+            Ok(reason) if matches!(end, VisitEnd::LoadEnded) => VisitEnd::Broken(reason),
             _ => end,
         }
     }
 
-    /// Acts until the visit is over.
+    /// Performs actions until the visit is over.
     async fn behave(&mut self, playing: &mut PlayingSession) -> VisitEnd {
         let until = |time: Duration| (Instant::now() + time).into();
         loop {
@@ -331,7 +332,7 @@ impl ScenarioSession {
     }
 
     async fn seek(&mut self, playing: &mut PlayingSession, every: TimeRange) -> Result<(), String> {
-        // A scenario that seeks in a live stream was refused.
+        // A scenario that seeks in a live stream was refused earlier.
         let duration = self.scenario.duration.unwrap_or_default();
         let place = self.timetable.place(duration, every.most);
         self.stop(playing).await?;
@@ -348,7 +349,7 @@ impl ScenarioSession {
     ) -> Result<(), String> {
         let pause = self.timetable.time(pause).max(SETTLE);
         self.stop(playing).await?;
-        // Keep-alives go on.
+        // Keep-alives continue.
         if let Ok(reason) = timeout_at((Instant::now() + pause).into(), playing.run()).await {
             return Err(reason);
         }
@@ -369,7 +370,7 @@ impl ScenarioSession {
     fn note_first_packet(&self, playing: &PlayingSession) {
         let verified = playing.streams.iter().filter_map(PlayingStream::stats);
         let firsts: Vec<_> = verified.map(|stats| lock(stats).first_packet()).collect();
-        // A reader that lags has chosen to.
+        // A slow reader misses packets on purpose.
         let group = self.group();
         if !firsts.is_empty() && group.behaviour.is_judged() {
             group.book().first_packet(playing.asked_at, firsts.into_iter().flatten().min());
@@ -377,7 +378,7 @@ impl ScenarioSession {
     }
 }
 
-/// Sends PLAY to a session that pauses: from a place, or from where it stopped.
+/// Sends PLAY to a paused session: from a position, or from where it stopped.
 async fn play_again(playing: &mut PlayingSession, place: Option<Duration>) -> Result<(), String> {
     for stats in playing.streams.iter().filter_map(PlayingStream::stats) {
         // All packets of the last play have been read.

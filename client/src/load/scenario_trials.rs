@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads by a scenario against a server with scripted faults. How often and how fast a session of a
-//! scenario acts is judged by the trials in `timed`, the others by counts that agree.
+//! Loads by a scenario against a server with scripted faults. The trials in `timed` judge the
+//! frequency and the speed of a session's actions; the others compare counts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn scenario(groups: Vec<GroupDraft>) -> Scenario {
     ScenarioDraft { groups, ..ScenarioDraft::default() }.check().unwrap()
 }
 
-/// Limit against hanging.
+/// Guards against a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A stream that outlasts the load, of five minutes by its description.
@@ -29,7 +29,8 @@ fn long() -> Script {
     Script { packets: 30_000, duration_s: Some(300), ..Script::default() }
 }
 
-/// One session of each group, for two seconds and a half besides those of settling; and the server.
+/// Runs one session of each group, for two and a half seconds after settling; returns the server as
+/// well.
 async fn run(
     transport: StreamTransport,
     script: Script,
@@ -40,7 +41,7 @@ async fn run(
     options.length = Duration::from_millis(2500);
     options.transport = transport;
     options.ramp = Some(Duration::ZERO);
-    // Nothing here is about time.
+    // These tests do not check times.
     options.within = Some(LIMIT);
     options.scenario = Some(scenario(groups));
     let outcome = load(options, |_| {}).await.unwrap();
@@ -52,7 +53,7 @@ fn only(outcome: &LoadOutcome) -> &GroupOutcome {
     group
 }
 
-/// Number of requests of a method that the server has seen.
+/// Number of requests of a method that the server has received.
 fn requests(fake: &ScriptedServer, method: &str) -> usize {
     fake.seen().methods.iter().filter(|seen| *seen == method).count()
 }
@@ -68,8 +69,8 @@ async fn a_seek_is_a_pause_and_a_play_at_a_place_of_the_asset() {
         }
         let zap = only(&outcome);
         assert!(outcome.is_timely() && !zap.is_harmed && zap.seeks > 0, "{outcome}");
-        // The last PAUSE takes leave. The load may end between a request and its answer, or before
-        // the last play has a packet.
+        // The last PAUSE precedes TEARDOWN. The load may end between a request and its answer, or
+        // before the last play has a packet.
         let granted = zap.seeks as usize + 1;
         assert!((granted..=granted + 1).contains(&requests(&fake, "PLAY")), "{outcome}");
         assert!((granted..=granted + 1).contains(&requests(&fake, "PAUSE")), "{outcome}");
@@ -81,7 +82,7 @@ async fn a_seek_is_a_pause_and_a_play_at_a_place_of_the_asset() {
     }
 }
 
-/// Places of the asset that were sought, in seconds.
+/// Positions of seeks in the asset, in seconds.
 fn places(fake: &ScriptedServer) -> Vec<f64> {
     fake.seen().ranges[1..].iter().map(npt).collect()
 }
@@ -152,13 +153,13 @@ async fn comes_and_goes(behaviour: &str, sample: u32) {
     let it = only(&outcome);
     assert!(outcome.is_timely(), "{behaviour}: {outcome}");
     assert!(it.reconnects > 0 && it.starts == it.reconnects + 1, "{outcome}");
-    // The load may end while a session comes back.
+    // The load may end while a session reconnects.
     let set_up = requests(&fake, "SETUP") as u32;
     assert!((it.starts..=it.starts + 1).contains(&set_up), "{set_up}: {outcome}");
     let left = requests(&fake, "TEARDOWN") as u32;
     match behaviour {
         "leave" => assert_eq!(left, it.starts, "{outcome}"),
-        // It was there when the load ended, or away.
+        // When the load ended, the session was present or away.
         _ => assert!(left <= 1, "{outcome}"),
     }
     assert_eq!(it.verified.sessions, sample, "{outcome}");
@@ -195,8 +196,8 @@ async fn readers_that_lag_are_not_judged_and_others_are() {
     assert_eq!((outcome.verified.sessions, outcome.verified.lost), (1, 330), "{outcome}");
 }
 
-/// Bytes that a slow reader, a stalled one and a steady one take in 2.5 s; by a tunnel those of the
-/// slow one alone, as the scripted server knows one tunnel at a time.
+/// Bytes read in 2.5 s by a slow reader, a stalled one and a steady one; by a tunnel only those of
+/// the slow one, as the scripted server supports one tunnel at a time.
 async fn bytes_of_readers(transport: StreamTransport) -> Vec<u64> {
     let slow = GroupDraft { bytes_per_second: Some(100_000), ..group("slow") };
     let groups = [slow, group("stall"), group("steady")];
@@ -255,7 +256,7 @@ async fn impossible_scenarios_are_refused_before_the_first_session() {
     }
 }
 
-/// Number of reports by which a reader that lags keeps its session.
+/// Number of reports by which a slow reader keeps its session alive.
 async fn reports_of_a_reader_that_lags() -> usize {
     let script = Script { session_timeout_s: 3, ..long() };
     let slow = GroupDraft { bytes_per_second: Some(200_000), ..group("slow") };
@@ -271,7 +272,7 @@ async fn a_reader_that_lags_keeps_its_session_by_reports_alone() {
     assert!(reports_of_a_reader_that_lags().await > 0);
 }
 
-/// Judge a clock: `make test-time`.
+/// Measure real time: `make test-time`.
 mod timed {
     use super::*;
 
@@ -318,7 +319,7 @@ mod timed {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_reader_that_lags_reports_each_second() {
-        // One a second in four and a half, and that of taking leave.
+        // One report a second for four and a half seconds, and the one before TEARDOWN.
         let reports = reports_of_a_reader_that_lags().await;
         assert!((4..=8).contains(&reports), "{reports}");
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server's process, where it runs on this machine and this user may look at it: its processor
-//! time is then known and need not be inferred.
+//! Finds the server's processes, where they run on this machine and are visible to this user: their
+//! CPU time is then measured and not inferred.
 //!
-//! It is the processes that hold the listening socket of the sessions, a master and its workers:
-//! the kernel's table of TCP sockets names the socket, and the descriptors of the processes its
-//! holders. A server of another user or in another network namespace is not found.
+//! They are the processes that hold the listening socket of the sessions, a master and its workers:
+//! the kernel's table of TCP sockets contains the socket, and the descriptors of the processes
+//! identify its holders. A server of another user or in another network namespace is not found.
 //!
-//! Sources: proc(5) /proc/net/tcp, /proc/PID/fd, /proc/PID/stat (utime, stime).
-//! Does not find workers that listen at sockets of their own (SO_REUSEPORT) but the first.
+//! Sources: proc(5) /proc/net/tcp, /proc/PID/fd, /proc/PID/stat (utime, stime). Of workers with
+//! listening sockets of their own (SO_REUSEPORT), finds only the first.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     stats: Vec<PathBuf>,
-    /// Processor seconds when they were found.
+    /// CPU seconds when they were found.
     before: f64,
 }
 
@@ -29,7 +29,7 @@ impl ServerProcess {
         })?;
         let socket = format!("socket:[{inode}]");
         let all = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
-        // Numbers alone: `self` is a process too.
+        // Only numeric names: `self` is a process too.
         let processes = all.filter(|it| it.file_name().to_str().is_some_and(is_number));
         let holders = processes.map(|it| it.path()).filter(|process| holds(process, &socket));
         let stats: Vec<_> = holders.map(|process| process.join("stat")).collect();
@@ -37,7 +37,7 @@ impl ServerProcess {
         Some(ServerProcess { stats, before })
     }
 
-    /// Processor seconds, user and system, since they were found; none if one has ended.
+    /// CPU seconds, user and system, since they were found; none if one process has ended.
     pub(super) fn seconds_since(&self) -> Option<f64> {
         Some((sum_of(&self.stats)? - self.before).max(0.0))
     }
@@ -55,7 +55,8 @@ fn listener(line: &str, address: SocketAddr) -> Option<u64> {
     (state == LISTEN && is_its_port && is_its_host).then_some(inode)
 }
 
-/// Words of 32 bits in the machine's own order, as the kernel prints an address in network order.
+/// Parses words of 32 bits in host byte order, in which the kernel prints an address stored in
+/// network order.
 fn host_of(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let word = u32::from_str_radix(text.get(at * 8..at * 8 + 8)?, 16).ok()?;
@@ -92,7 +93,7 @@ fn processor_seconds(stat: &Path) -> Option<f64> {
 }
 
 fn seconds_of(stat: &str, ticks_per_second: u64) -> Option<f64> {
-    // The name in brackets may hold anything, brackets and spaces included.
+    // The name in brackets may contain any character, including brackets and spaces.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut words = rest.split_ascii_whitespace().skip(11);
     let (user, system) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTCP of a stream of one session among thousands: the sender's count, BYE, and receiver reports.
 //!
-//! The sender's count of packets makes a session accountable whose packets are only counted: its
-//! last report (with BYE) is compared with the socket's own count. A verified session reports what
-//! it received; any other sends an empty report (RFC 3550 §6.4.2).
+//! The sender's packet count makes a counted session accountable: its last report (with BYE) is
+//! compared with the socket's own count. A verified session reports its reception; any other sends
+//! an empty report (RFC 3550 §6.4.2).
 //!
 //! Costs a datagram of about 60 bytes each way in five seconds.
 //!
@@ -26,7 +26,7 @@ pub(super) struct SessionRtcp {
     /// SSRC of this receiver.
     ssrc: u32,
     cname: String,
-    /// SSRC of the sender, where SETUP has named it.
+    /// SSRC of the sender, if SETUP has named it.
     sender: Option<u32>,
     last_report: Option<(rtcp::SenderInfo, Instant)>,
     /// Packets that the sender had counted at its first report.
@@ -41,7 +41,7 @@ impl SessionRtcp {
         SessionRtcp { link, ssrc, cname, sender, last_report, first_count, has_sent_bye }
     }
 
-    /// Waits for a packet and reads it. Dropping the future loses none.
+    /// Waits for a packet and parses it. Dropping the future loses none.
     pub(super) async fn receive_report(&mut self) {
         let (packet, from) = self.receive().await;
         self.take(&packet, from);
@@ -52,7 +52,7 @@ impl SessionRtcp {
         self.link.receive().await
     }
 
-    /// Reads a packet.
+    /// Parses a packet.
     pub(super) fn take(&mut self, datagram: &[u8], from: Option<SocketAddr>) {
         let Ok(seen) = rtcp::parse(datagram) else { return };
         let is_its = |ssrc: u32, sender: Option<u32>| sender.is_none_or(|sender| sender == ssrc);
@@ -69,12 +69,12 @@ impl SessionRtcp {
         }
     }
 
-    /// Packets that the sender has sent in all; known once it has said BYE.
+    /// Total packets that the sender has sent; known after its BYE.
     pub(super) fn sent_in_all(&self) -> Option<u32> {
         self.last_report.filter(|_| self.has_sent_bye).map(|(report, _)| report.packets)
     }
 
-    /// Sends a report of what was received, where that is known.
+    /// Sends a report of the reception, if that is known.
     pub(super) fn report(&self, stats: Option<&Mutex<SampledStats>>) {
         let block = stats.and_then(|stats| {
             let mut stats = lock(stats);
@@ -99,7 +99,7 @@ impl SessionRtcp {
     }
 
     fn send(&self, datagram: &[u8]) {
-        // The next report makes up for one that is not sent.
+        // The next report makes up for an unsent one.
         self.link.try_send(datagram);
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The streams of one session of many: the transport stream, or each track of a file.
 //!
-//! A stream's RTP socket belongs to the reading thread when the session is verified, and has a
-//! filter that drops everything when it is not. Where RTP shares the RTSP connection, one task a
-//! session reads that (`frame_sinks`): stream n has the channels 2n and 2n + 1.
+//! A verified session's RTP sockets belong to the reading thread; any other session's have a filter
+//! that drops everything. Where RTP shares the RTSP connection, one task for each session reads
+//! that (`frame_sinks`): stream n has the channels 2n and 2n + 1.
 //!
 //! Sources: RFC 2326 §10.4, §10.12, C.3 (streams of a session); RFC 3550 §6.6.
 //! Does not send PLAY.
@@ -42,7 +42,7 @@ use crate::stream_setup::{ask, sender_of, set_up_channels_of};
 pub(super) struct LoadStreams {
     /// URLs of SETUP, in the order of the description.
     pub(super) urls: Vec<String>,
-    /// Expectations of a verified stream; its SSRC and first number come with the answers.
+    /// Expectations for a verified stream; the answers add its SSRC and first sequence number.
     pub(super) expected: Vec<ExpectedStream>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct LoadStreams {
 pub(super) struct PlayingStream {
     rtcp: SessionRtcp,
     pub(super) media: Media,
-    /// Packets that the sender had counted before PLAY; known from its first report on.
+    /// Packets that the sender had counted before PLAY; known after its first report.
     sent_before: Option<u32>,
 }
 
@@ -63,18 +63,18 @@ pub(super) enum Media {
 /// Counter of a stream's packets.
 #[derive(Clone)]
 pub(super) enum PacketCounter {
-    /// The kernel counts what a socket's filter drops.
+    /// The kernel counts the packets dropped by a socket's filter.
     Socket(Arc<UdpSocket>),
     Frames(Arc<AtomicU32>),
 }
 
 /// Result of a stream.
 pub(super) struct StreamEnd {
-    /// Packets that the sender has sent since PLAY, by its own count.
+    /// Packets sent since PLAY, by the sender's own count.
     pub(super) sent: Option<u32>,
     pub(super) media: Media,
     /// Packets of a counted stream at the end, modulo 2^32.
-    came: Option<u32>,
+    arrived: Option<u32>,
 }
 
 /// A stream between SETUP and PLAY.
@@ -104,8 +104,8 @@ impl PacketCounter {
 }
 
 impl Media {
-    /// Packets that arrived, modulo 2^32 as senders count.
-    fn came(&self) -> Option<u32> {
+    /// Packets that arrived, modulo 2^32, like the count of a sender.
+    fn arrived(&self) -> Option<u32> {
         match self {
             Media::Verified(stats) => {
                 let stats = lock(stats);
@@ -120,17 +120,17 @@ impl Media {
 impl StreamEnd {
     /// Packets of a counted stream, modulo 2^32.
     pub(super) fn counted(&self) -> Option<u32> {
-        self.came.filter(|_| matches!(self.media, Media::Counted(_)))
+        self.arrived.filter(|_| matches!(self.media, Media::Counted(_)))
     }
 
-    /// Packets that a counted stream lacks; none where its sender's count is not known.
+    /// Packets missing from a counted stream; none where its sender's count is unknown.
     pub(super) fn missing(&self) -> Option<u64> {
-        self.sent.zip(self.counted()).map(|(sent, came)| missing(sent, came).into())
+        self.sent.zip(self.counted()).map(|(sent, arrived)| missing(sent, arrived).into())
     }
 }
 
 impl PendingStream {
-    /// Begins to receive: PLAY was answered, with the first sequence number where it is known.
+    /// Starts to receive after the answer to PLAY, with the first sequence number if it is known.
     pub(super) fn begin(
         self,
         shared: &LoadState,
@@ -181,7 +181,7 @@ impl PlayingStream {
         self.rtcp.report(self.stats());
     }
 
-    /// Sends a last report of what was received, and BYE.
+    /// Sends a last report of the reception, and BYE.
     pub(super) fn leave(&self) {
         if let Some(stats) = self.stats() {
             self.rtcp.report(Some(stats));
@@ -189,39 +189,38 @@ impl PlayingStream {
         self.rtcp.leave();
     }
 
-    /// Notes what the first report of the sender tells of the time before PLAY.
+    /// Computes the packets sent before PLAY from the sender's first report.
     pub(super) fn note_sent_before(&mut self) {
         if self.sent_before.is_none() {
-            let first = self.rtcp.first_count.zip(self.media.came());
-            self.sent_before = first.map(|(said, came)| sent_before(said, came));
+            let first = self.rtcp.first_count.zip(self.media.arrived());
+            self.sent_before = first.map(|(reported, arrived)| sent_before(reported, arrived));
         }
     }
 
-    /// Packets that the sender has sent since PLAY, by its own count. Without a report before the
-    /// last, a count that exceeds the arrivals by more than is likely is not known to be of this
-    /// session.
+    /// Packets sent since PLAY, by the sender's own count. Without an earlier report, a count that
+    /// exceeds the received packets by an unlikely number may include other sessions', and none is
+    /// returned.
     pub(super) fn sent(&self) -> Option<u32> {
-        let said = self.rtcp.sent_in_all()?;
+        let reported = self.rtcp.sent_in_all()?;
         match self.sent_before {
-            Some(before) => Some(said.wrapping_sub(before)),
-            None => {
-                Some(said).filter(|said| sent_before(*said, self.media.came().unwrap_or(0)) == 0)
-            }
+            Some(before) => Some(reported.wrapping_sub(before)),
+            None => Some(reported)
+                .filter(|reported| sent_before(*reported, self.media.arrived().unwrap_or(0)) == 0),
         }
     }
 
-    /// The result, with the sender's count where that is known.
+    /// The result, with the sender's count if that is known.
     pub(super) fn end(&self, sent: Option<u32>) -> StreamEnd {
-        StreamEnd { sent, media: self.media.clone(), came: self.media.came() }
+        StreamEnd { sent, media: self.media.clone(), arrived: self.media.arrived() }
     }
 }
 
-/// Returns true where the senders of all streams have said BYE.
+/// Returns true where the senders of all streams have sent BYE.
 pub(super) fn has_sent_bye(streams: &[PlayingStream]) -> bool {
     streams.iter().all(|stream| stream.rtcp.has_sent_bye)
 }
 
-/// Waits for an RTCP packet of any stream and reads it; returns the stream's number. Dropping the
+/// Waits for an RTCP packet of any stream and parses it; returns the stream's number. Dropping the
 /// future loses none.
 pub(super) async fn receive_report(streams: &mut [PlayingStream]) -> usize {
     if let [stream] = streams {
@@ -247,12 +246,13 @@ pub(super) async fn receive_report(streams: &mut [PlayingStream]) -> usize {
     number
 }
 
-/// Packets among the sender's count of `said` that went to others before, as a relay counts, when
-/// `came` have arrived since. They are not lost at the start of the session. The result is a little
-/// higher, so that packets that overtook the report do not count as lost.
-fn sent_before(said: u32, came: u32) -> u32 {
-    // Modulo 2^32. A little below zero: duplicates have arrived.
-    let before = said.wrapping_sub(came);
+/// Packets included in the sender's count of `reported` that were sent earlier to other receivers,
+/// as by a relay, when `arrived` packets have been received since. They do not count as lost at the
+/// start of the session. The result is a little higher, so that packets that overtook the report do
+/// not count as lost.
+fn sent_before(reported: u32, arrived: u32) -> u32 {
+    // Modulo 2^32. Slightly negative where duplicates have arrived.
+    let before = reported.wrapping_sub(arrived);
     let is_anothers = before.cast_signed().unsigned_abs() > LOST_AT_ENDS_MAX;
     if is_anothers { before.wrapping_add(OVERTAKEN_MAX) } else { 0 }
 }
@@ -291,16 +291,16 @@ fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
     }
 }
 
-/// Sends SETUP of all streams on the RTSP connection, and has a task read it.
+/// Sends SETUP of all streams on the RTSP connection, and starts a task that reads it.
 pub(super) async fn set_up_frames(
     shared: &LoadState,
     control: &mut RtspConnection,
     attention: Attention,
 ) -> Result<Vec<PendingStream>, Error> {
     let mut granted = Vec::with_capacity(shared.streams.urls.len());
-    let mut taken = Vec::new();
+    let mut used = Vec::new();
     for (number, url) in shared.streams.urls.iter().enumerate() {
-        granted.push(set_up_channels_of(control, url, number, &mut taken).await?);
+        granted.push(set_up_channels_of(control, url, number, &mut used).await?);
     }
     let channels = granted.iter().map(|(_, channels)| *channels);
     let pace = match attention {
@@ -329,7 +329,7 @@ pub(super) async fn set_up_frames(
     Ok(pending(&granted, media, links))
 }
 
-/// Puts the parts of each stream together.
+/// Combines the parts of each stream.
 fn pending(
     granted: &[(SetupReply, ChannelPair)],
     media: impl Iterator<Item = PendingMedia>,
@@ -343,14 +343,14 @@ fn pending(
     pending
 }
 
-/// The packets of a burst, which a report may be behind.
+/// The packets of a burst, by which a report may lag.
 const OVERTAKEN_MAX: u32 = 64;
 
 #[cfg(test)]
 impl StreamEnd {
     /// The end of a counted stream.
-    pub(super) fn of_counted(sent: Option<u32>, came: u32) -> StreamEnd {
-        let counter = PacketCounter::Frames(Arc::new(AtomicU32::new(came)));
-        StreamEnd { sent, media: Media::Counted(counter), came: Some(came) }
+    pub(super) fn of_counted(sent: Option<u32>, arrived: u32) -> StreamEnd {
+        let counter = PacketCounter::Frames(Arc::new(AtomicU32::new(arrived)));
+        StreamEnd { sent, media: Media::Counted(counter), arrived: Some(arrived) }
     }
 }

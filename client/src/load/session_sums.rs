@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sums over the sessions of a load: verified ones, counted ones, and reasons of ends.
 //!
-//! Each end of a session is added once, and nothing of it is kept but its share of the sums: a load
-//! in which sessions come and go for hours needs no more memory than a short one.
+//! Each end of a session is added once, and only its share of the sums is kept: a load in which
+//! sessions start and end for hours needs no more memory than a short one.
 //!
-//! A session that leaves and comes back has several ends; it is judged once, by all its packets.
+//! A session that leaves and returns has several ends; it is judged once, by all its packets.
 
 use std::time::{Duration, Instant};
 
@@ -28,16 +28,16 @@ pub(super) struct VerifiedSum {
     first_gap: Option<Instant>,
     first_drop: Option<Instant>,
     first_late: Option<Instant>,
-    /// Places at which packets were missing when the next arrived.
+    /// Gaps: places at which packets were missing when the next one arrived.
     pub(super) gaps: u64,
-    /// Frames that are not whole, of tracks that lack no packet.
+    /// Incomplete frames, of tracks without a missing packet.
     broken_without_loss: u64,
 }
 
 /// Packets of one session so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SessionSum {
-    /// Packets of the measured time, and those of them that were late.
+    /// Packets of the measured time, and the late ones among them.
     packets: u64,
     late: u64,
     lost: u64,
@@ -45,7 +45,7 @@ pub(super) struct SessionSum {
 }
 
 impl VerifiedSum {
-    /// Adds the end of a verified session, to the sums and to those of the session.
+    /// Adds the end of a verified session to the sums and to those of the session.
     pub(super) fn add(&mut self, end: &SessionEnd, session: &mut SessionSum) {
         session.has_broken |= end.ended.is_some();
         let mut streams = 0;
@@ -73,7 +73,7 @@ impl VerifiedSum {
             self.late += 1;
             add_tenths(&mut self.late_tenths, &late_tenths);
         }
-        // A track may have nothing to send so soon.
+        // A track may have had nothing to send yet.
         let is_silent = silent > 0 && (silent == streams || sent_to_silent);
         if is_silent && end.ended.is_none() && !end.is_brief {
             self.silent += 1;
@@ -130,8 +130,8 @@ impl VerifiedSum {
         }
     }
 
-    /// Judges a session all of whose ends were added. One that plays all the time is not timely
-    /// without a packet in the measured time.
+    /// Judges a session after all its ends were added. A session that plays all the time is not
+    /// timely without a packet in the measured time.
     pub(super) fn judge(&mut self, session: SessionSum, needs_packets: bool) {
         self.figures.sessions += 1;
         let has_packets = session.packets > 0 || !needs_packets;
@@ -183,7 +183,7 @@ impl VerifiedSum {
         VerifiedSessions { lateness_ms, ..self.figures.clone() }
     }
 
-    /// Adds what speaks for a bottleneck.
+    /// Adds the evidence for a bottleneck.
     pub(super) fn testify(&self, evidence: &mut Evidence) {
         let figures = &self.figures;
         evidence.silent += self.silent;
@@ -201,18 +201,18 @@ impl VerifiedSum {
     }
 }
 
-/// Packets sent that did not arrive, modulo 2^32. More arrivals than were sent are duplicates or
-/// others' datagrams: none is missing.
-pub(super) fn missing(sent: u32, came: u32) -> u32 {
-    sent.wrapping_sub(came).cast_signed().max(0).cast_unsigned()
+/// Sent packets that did not arrive, modulo 2^32. More arrivals than sent packets are duplicates or
+/// unrelated datagrams: none is missing.
+pub(super) fn missing(sent: u32, arrived: u32) -> u32 {
+    sent.wrapping_sub(arrived).cast_signed().max(0).cast_unsigned()
 }
 
 /// Losses by sequence numbers or by the sender's count: the larger one.
 fn lost(stats: &SampledStats, sent: Option<u32>) -> u64 {
     let reception = stats.reception();
-    // Modulo 2^32, as the sender counts.
-    let came = (reception.received() - reception.duplicates()) as u32;
-    let missing = sent.map_or(0, |sent| missing(sent, came));
+    // Modulo 2^32, like the sender's count.
+    let arrived = (reception.received() - reception.duplicates()) as u32;
+    let missing = sent.map_or(0, |sent| missing(sent, arrived));
     stats.lost().max(missing.into())
 }
 
@@ -238,8 +238,8 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     }
 }
 
-/// Reasons with the number of each, and the earliest. Bounded: a server with a reason of its own
-/// for each session must not fill the screen.
+/// Reasons with the number of each, and the earliest. Bounded: a server that gives each session a
+/// different reason must not fill the screen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReasonCounts {
     reasons: Vec<EndReason>,
@@ -289,7 +289,7 @@ impl ReasonCounts {
         reasons
     }
 
-    /// The earliest reason with its time, and the number of all.
+    /// The earliest reason with its time, and the total number.
     pub(super) fn first(&self) -> Option<(Instant, String, u32)> {
         self.first.clone().map(|(at, reason)| (at, reason, self.count))
     }
@@ -313,9 +313,9 @@ mod tests {
     #[test]
     fn reasons_are_gathered_and_bounded() {
         let at = Instant::now();
-        let said = |n: u64, text: &str| (at + Duration::from_millis(n), text.to_owned());
+        let failure = |n: u64, text: &str| (at + Duration::from_millis(n), text.to_owned());
         let mut counts = ReasonCounts::default();
-        for reason in [said(5, "a"), said(2, "b"), said(3, "b")] {
+        for reason in [failure(5, "a"), failure(2, "b"), failure(3, "b")] {
             counts.add(&reason);
         }
         let gathered = counts.by_count();
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(counts.first(), Some((at + Duration::from_millis(2), "b".to_owned(), 3)));
         let mut many = ReasonCounts::default();
         for n in 0..100 {
-            many.add(&said(n, &n.to_string()));
+            many.add(&failure(n, &n.to_string()));
         }
         let gathered = many.by_count();
         assert_eq!(gathered.len(), REASONS_MAX);

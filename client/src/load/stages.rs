@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stages of a load, of whatever kind, and the events that it tells of: each stage waits until it
-//! is done, its time has passed, or the load is stopped.
+//! Stages of a load of any kind, and its events: each stage waits until it is done, its time has
+//! passed, or the load is stopped.
 //!
-//! Costs a look at the counts each 20 ms.
-//! Does not start or end what plays.
+//! Costs a check of the counts every 20 ms. Does not start or end sessions.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +39,7 @@ pub enum LoadEvent {
         /// Sessions that still play.
         playing: u32,
     },
-    /// Four times a second.
+    /// Sent four times a second.
     Progress(LoadProgress),
 }
 
@@ -60,7 +59,7 @@ pub struct LoadProgress {
     pub failed: u32,
     /// Sessions that ended before their time.
     pub ended: u32,
-    /// Sessions that have taken leave.
+    /// Sessions that have left.
     pub left: u32,
 }
 
@@ -70,15 +69,15 @@ pub struct LoadProgress {
 pub enum LoadStage {
     /// Sessions are being set up.
     Starting,
-    /// All play; the last to start catch up.
+    /// All sessions play; the last ones to start catch up.
     Settling,
-    /// Packets count.
+    /// Packets are counted.
     Measuring,
     /// Sessions send TEARDOWN.
     Leaving,
 }
 
-/// Sessions by what has become of them.
+/// Numbers of sessions by state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StageCounts {
     pub(crate) played: u32,
@@ -89,7 +88,7 @@ pub(crate) struct StageCounts {
 
 /// Stages of a running load.
 pub(crate) struct LoadStages<'a, T, C> {
-    /// Whoever runs the load has ended it.
+    /// The caller has stopped the load.
     pub(crate) is_stopped: bool,
     stop: Stop,
     report: &'a mut T,
@@ -101,7 +100,7 @@ impl<'a, T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadStages<'a, T, C> {
         LoadStages { is_stopped: false, stop, report, counts }
     }
 
-    pub(crate) fn tell(&mut self, event: &LoadEvent) {
+    pub(crate) fn emit(&mut self, event: &LoadEvent) {
         (self.report)(event);
     }
 
@@ -109,8 +108,8 @@ impl<'a, T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadStages<'a, T, C> {
         (self.counts)()
     }
 
-    /// Waits until the stage is done, the load is stopped, or `most` has passed; `usual` is what
-    /// the stage is expected to take.
+    /// Waits until the stage is done, the load is stopped, or `most` has passed; `usual` is the
+    /// expected length of the stage.
     pub(crate) async fn wait(
         &mut self,
         stage: LoadStage,
@@ -133,7 +132,7 @@ impl<'a, T: FnMut(&LoadEvent), C: Fn() -> StageCounts> LoadStages<'a, T, C> {
         }
     }
 
-    /// Collects the ends of all tasks. Those that have not begun end at once.
+    /// Collects the ends of all tasks. Tasks that have not begun end at once.
     pub(crate) async fn leave<E: Default + 'static>(&mut self, tasks: &mut JoinSet<E>) -> Vec<E> {
         let mut ends = Vec::with_capacity(tasks.len());
         let began = Instant::now();

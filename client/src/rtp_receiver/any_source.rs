@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recorder's selection of the source: any that passes probation, and another in its stead when
-//! it falls silent (`wire::sources`).
+//! The recorder's selection of the source: follows any source that passes probation, and replaces
+//! it when it falls silent (`wire::sources`).
 //!
-//! Bare transport streams are received here too, and headers without their packets, which a relay
-//! sees.
+//! Receives bare transport streams as well, and counts packets by their headers alone, for a relay.
 //!
 //! Sources: RFC 3550 §8.2, A.1; RFC 2250 §2.
 //! Does not choose (`wire::sources` does).
@@ -35,23 +34,23 @@ impl SelectSource for SourceTable {
     }
 }
 
-/// Packets that were seen by their headers alone.
+/// Packets that were counted by their headers alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObservedHeaders {
-    /// Packets of the stream, each with a header of so many bytes.
+    /// Packets of the stream, each with a header of this size.
     Accepted {
         /// 0 for a bare transport stream.
         header_bytes: usize,
     },
     /// Refused packets.
     Refused {
-        /// True where a relay sends them on.
+        /// True where a relay forwards them.
         is_sent_on: bool,
     },
 }
 
 impl RtpReceiver<SourceTable> {
-    /// Begins a session with a server, which has announced its payload type, and perhaps its
+    /// Begins a session with a server that has announced its payload type, and optionally its
     /// address and its SSRC.
     pub fn announce(
         &mut self,
@@ -69,8 +68,8 @@ impl RtpReceiver<SourceTable> {
         }
     }
 
-    /// Names the first sequence number of an announced source. Losses before the first packet
-    /// count. Ignored once a packet has arrived.
+    /// Sets the first sequence number of an announced source, so that losses before the first
+    /// packet count. Ignored once a packet has arrived.
     pub fn expect_first(&mut self, sequence: u16) {
         let followed = self.sources.followed().filter(|source| source.reception.received() == 0);
         if let Some(ssrc) = followed.and_then(|source| source.ssrc) {
@@ -81,8 +80,8 @@ impl RtpReceiver<SourceTable> {
         }
     }
 
-    /// Takes a datagram of RTP or of a bare transport stream, as [`RtpReceiver::receive`] does one
-    /// of RTP.
+    /// Handles a datagram of RTP or of a bare transport stream; returns the same as
+    /// [`RtpReceiver::receive`].
     pub fn receive_any(
         &mut self,
         datagram: &[u8],
@@ -96,20 +95,20 @@ impl RtpReceiver<SourceTable> {
         let mut bytes = std::mem::take(&mut self.bytes);
         let is_sent_on = match bytes.join(datagram, from, self.peer()) {
             Some(payload) => {
-                let standing = self.sources.receive_bare(from, at);
+                let status = self.sources.receive_bare(from, at);
                 let packet = RtpPacket { header: None, payload, datagram, from, at };
-                self.take(standing, None, packet, consumer)
+                self.take(status, None, packet, consumer)
             }
             None if is_bare(datagram) => self.malformed(from, 1, RtpRefusal::BareSize, consumer),
             None => self.receive(datagram, from, at, consumer),
         };
-        // Its memory is used again.
+        // The memory is reused.
         self.bytes = bytes;
         is_sent_on
     }
 
-    /// Counts neighbouring datagrams of which only the beginning of the first is seen. Nothing is
-    /// delivered.
+    /// Counts consecutive datagrams of which only the start of the first is available. Delivers
+    /// nothing.
     pub fn observe_headers(
         &mut self,
         head: &[u8],
@@ -118,30 +117,30 @@ impl RtpReceiver<SourceTable> {
         at: Duration,
         consumer: &mut impl PacketConsumer,
     ) -> ObservedHeaders {
-        // Extension and padding are not seen: the fixed header has all that is counted.
+        // The extension and padding are unavailable: the fixed header contains all counted fields.
         let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
             let mut fixed = *fixed;
             fixed[0] &= VERSION_BITS;
             fixed
         });
         let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
-        let (mut standing, mut ssrc, mut header_bytes) = (SourceStatus::Foreign, None, 0);
-        if is_bare(head) || self.goes_on_bare(from, parsed.as_ref()) {
+        let (mut status, mut ssrc, mut header_bytes) = (SourceStatus::Foreign, None, 0);
+        if is_bare(head) || self.continues_bare(from, parsed.as_ref()) {
             for _ in 0..packets {
-                standing = self.sources.receive_bare(from, at);
+                status = self.sources.receive_bare(from, at);
             }
         } else if let Some((mut header, _)) = parsed {
             (ssrc, header_bytes) = (Some(header.ssrc), HEADER_BYTES);
             for _ in 0..packets {
-                standing = self.sources.receive(&header, from, at);
+                status = self.sources.receive(&header, from, at);
                 header.sequence = header.sequence.wrapping_add(1);
             }
         } else {
             let is_sent_on = self.malformed(from, packets.into(), RtpRefusal::Malformed, consumer);
             return ObservedHeaders::Refused { is_sent_on };
         }
-        match standing {
-            // No other source is there yet.
+        match status {
+            // No source is followed yet.
             SourceStatus::Waiting if self.sources.followed().is_none() => {}
             SourceStatus::Followed(_) | SourceStatus::Chosen(_) => {}
             SourceStatus::Waiting | SourceStatus::Foreign => {
@@ -154,7 +153,7 @@ impl RtpReceiver<SourceTable> {
 
     /// True for a datagram of the followed sender of a bare transport stream that begins within a
     /// packet.
-    fn goes_on_bare(&self, from: SocketAddr, parsed: Option<&(Header, Range<usize>)>) -> bool {
+    fn continues_bare(&self, from: SocketAddr, parsed: Option<&(Header, Range<usize>)>) -> bool {
         let is_own = parsed.is_some_and(|(header, _)| header.payload_type == self.payload_type);
         let followed = SelectSource::followed(&self.sources);
         followed == Some((None, Some(from))) && !is_own

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bare transport streams whose packets lie across datagrams: whole packets are made of them.
+//! Reassembles whole packets of bare transport streams whose datagrams split packets.
 //!
-//! `ffmpeg -f mpegts udp://…` cuts its stream into datagrams of 1472 bytes wherever they end. A
-//! sender of such datagrams is known by one that begins with a packet, as the first does and then
-//! one in 47; each later one goes on where the last ended. Where the sync bytes are elsewhere, a
-//! datagram was lost: the cut packet is dropped, and the stream goes on with the next whole one of
-//! the datagram.
+//! `ffmpeg -f mpegts udp://…` cuts its stream into datagrams of 1472 bytes at arbitrary positions.
+//! Such a sender is recognised by a datagram that begins with a packet, which the first one and
+//! then every 47th does; each later datagram continues where the last ended. If the sync bytes are
+//! at other positions, a datagram was lost: the cut packet is dropped, and the stream continues
+//! with the next whole packet of the datagram.
 //!
-//! Costs one copy a byte of such streams; nothing for RTP and for datagrams of whole packets, other
-//! than a test. Bounded: [`SENDERS_MAX`] senders, a packet each.
+//! Costs one copy a byte of such streams; for RTP and for datagrams of whole packets only a test.
+//! Memory is bounded: [`SENDERS_MAX`] senders, a packet each.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.2 (sync byte).
-//! Does not put datagrams in order: they have no numbers.
+//! Does not reorder datagrams: they have no numbers.
 
 use std::net::SocketAddr;
 
@@ -20,15 +20,15 @@ use wire::rtp::Header;
 
 use super::{SYNC_BYTE, is_bare, is_transport_stream};
 
-/// Senders whose packets lie across datagrams.
+/// Senders whose packets span datagrams.
 #[derive(Debug, Default)]
 pub(super) struct ByteStreams {
     senders: Vec<ByteStream>,
-    /// The packets made of a datagram.
+    /// The packets reassembled with one datagram.
     joined: Vec<u8>,
 }
 
-/// A sender, and the beginning of the packet that its last datagram has cut.
+/// A sender, and the start of the packet that its last datagram cut.
 #[derive(Debug)]
 struct ByteStream {
     from: SocketAddr,
@@ -37,7 +37,7 @@ struct ByteStream {
 
 impl ByteStreams {
     /// Returns the whole packets that end with this datagram, if it is of a bare transport stream.
-    /// `peer` is the sender that is followed, and whose state is kept.
+    /// `peer` is the followed sender, whose state is kept.
     pub(super) fn join<'a>(
         &'a mut self,
         datagram: &'a [u8],
@@ -73,12 +73,12 @@ impl ByteStreams {
         Some(&self.joined[..whole])
     }
 
-    /// True while senders are known.
+    /// True while no sender is known.
     pub(super) fn is_empty(&self) -> bool {
         self.senders.is_empty()
     }
 
-    /// Adds a sender, in the place of the oldest that is not followed.
+    /// Adds a sender, replacing the oldest that is not followed.
     fn enter(&mut self, from: SocketAddr, peer: Option<SocketAddr>) -> usize {
         if self.senders.len() == SENDERS_MAX {
             let oldest = self.senders.iter().position(|sender| Some(sender.from) != peer);
@@ -89,17 +89,17 @@ impl ByteStreams {
     }
 }
 
-/// True where every packet of `bytes` begins with a sync byte, the last of which may be cut.
+/// True where every packet of `bytes` begins with a sync byte; the last packet may be cut.
 fn has_steps(bytes: &[u8]) -> bool {
     bytes.iter().step_by(TS_PACKET_BYTES).all(|&byte| byte == SYNC_BYTE)
 }
 
-/// True where packets begin at `start`, two at least.
+/// True where at least two packets begin at `start`.
 fn is_row(datagram: &[u8], start: usize) -> bool {
     datagram.get(start..).is_some_and(|rest| rest.len() > TS_PACKET_BYTES && has_steps(rest))
 }
 
-/// True for RTP with whole packets.
+/// True for RTP that carries whole packets.
 fn is_rtp(datagram: &[u8]) -> bool {
     Header::parse(datagram).is_ok_and(|(_, payload)| is_transport_stream(&datagram[payload]))
 }
@@ -143,7 +143,7 @@ mod tests {
         RtpReceiver::new(33, SourceTable::new(90_000), Some(Limits::default()))
     }
 
-    /// Packets whose bytes are numbers; among them are some that look like RTP, and sync bytes.
+    /// Packets whose bytes are numbers; some of them look like RTP, and some bytes like sync bytes.
     fn stream(packets: usize) -> Vec<u8> {
         let byte = |at: usize| match (at % TS_PACKET_BYTES, at / TS_PACKET_BYTES) {
             (0, _) => SYNC_BYTE,
@@ -168,7 +168,7 @@ mod tests {
         for bytes in [1, 100, 187, 189, 1000, 1316, 1472, 1471, 9000] {
             let datagrams: Vec<_> = stream.chunks(bytes).collect();
             if bytes <= TS_PACKET_BYTES {
-                // The first shows no second sync byte, by which a sender is known.
+                // The first datagram has no second sync byte, by which a sender is recognised.
                 let (written, _) = send(&datagrams);
                 assert!(written.bytes.is_empty() && !written.refused.is_empty(), "{bytes}");
                 let datagrams =
@@ -203,15 +203,15 @@ mod tests {
     fn other_datagrams_are_refused_as_before() {
         let stream = stream(60);
         let datagrams: Vec<_> = stream.chunks(1472).collect();
-        // The receiver came when the sender was under way: no datagram begins with a packet yet.
+        // The receiver starts in mid-stream: no datagram begins with a packet yet.
         let (written, _) = send(&datagrams[1..8]);
         assert!(written.bytes.is_empty());
-        // Packets of 204 bytes are no row.
+        // Packets of 204 bytes are not recognised.
         let padded: Vec<u8> =
             stream.chunks(TS_PACKET_BYTES).flat_map(|packet| [packet, &[1; 16]].concat()).collect();
         let (written, _) = send(&[&padded[..204 * 7]]);
         assert_eq!(written.refused, [RtpRefusal::BareSize]);
-        // Of a sender of bytes, too, RTP is RTP and garbage is garbage.
+        // RTP and garbage are classified as usual, even from such a sender.
         let header = Header { marker: false, payload_type: 33, sequence: 7, timestamp: 0, ssrc: 1 };
         let rtp = [&header.write()[..], &stream[..1316]].concat();
         let garbage = [7; 1400];

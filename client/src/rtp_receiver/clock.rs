@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times of arrival on a steady clock, from the stamps that the kernel puts on datagrams.
+//! Maps the kernel's timestamps of datagrams to times on a monotonic clock.
 //!
-//! The kernel stamps with the clock that the user sees, which may be set. A stamp is therefore
-//! brought over by its age: the time between the stamp and a look at that same clock now.
+//! The kernel's timestamps use the wall clock, which may be set. A timestamp is therefore converted
+//! by its age: the difference between it and the current time of the same clock.
 //!
 //! Sources: socket(7) SO_TIMESTAMPNS; clock_gettime(2).
 
@@ -25,19 +25,19 @@ impl ArrivalClock {
         self.began.elapsed()
     }
 
-    /// The moment of a time on this clock.
+    /// The `Instant` of a time on this clock.
     pub fn instant(&self, at: Duration) -> Instant {
         self.began + at
     }
 
-    /// The time of a moment on this clock; zero for one before the start.
+    /// The time of an `Instant` on this clock; zero for one before the start.
     pub fn since(&self, moment: Instant) -> Duration {
         moment.saturating_duration_since(self.began)
     }
 
-    /// The time of arrival of a datagram with this stamp, at which both clocks showed `now` and
-    /// `wall` later. A datagram without a stamp arrived `now`, and so did one whose stamp lies in
-    /// the future or is older than `age_max`: the wall clock was set.
+    /// Computes the arrival time of a datagram with this timestamp; `now` and `wall` are later
+    /// times of both clocks. A datagram without a timestamp arrived `now`. So did one whose
+    /// timestamp lies in the future or is older than `age_max`: the wall clock was set.
     pub fn arrival(
         stamp: Option<SystemTime>,
         now: Duration,
@@ -60,7 +60,7 @@ mod tests {
         let arrival = |stamp| ArrivalClock::arrival(stamp, now, wall, Duration::from_secs(1));
         assert_eq!(arrival(Some(wall - ms(7))), now - ms(7));
         assert_eq!(arrival(None), now);
-        // A clock that was set back in between: not in the future.
+        // The wall clock was set back in between: the result is not in the future.
         assert_eq!(arrival(Some(wall + ms(7))), now);
         assert_eq!(arrival(Some(wall - ms(1000))), now, "a clock that was set forward");
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiver of RTP: from a datagram and its time of arrival to payloads in sequence order.
+//! The receiver of RTP: turns datagrams with arrival times into payloads in sequence order.
 //!
 //! One receiver serves the verifying player, the sampled sessions of a load, and the recorder. They
-//! differ in the selection of the source ([`SelectSource`]) and in what they do with packets
+//! differ in the selection of the source ([`SelectSource`]) and in the use of packets
 //! ([`PacketConsumer`]):
 //!
 //! | user | source | reorders | socket |
@@ -11,15 +11,15 @@
 //! | sampled session | the announced SSRC (`SingleSource`) | no | `SocketReader` |
 //! | recorder | any, after probation (`wire::sources`) | yes | a path of `paths::RECEIVE_PATHS` |
 //!
-//! A datagram passes four steps: the header is parsed (`wire::rtp`), its payload type and source
-//! are checked, its sequence number and time go into the statistics of the source
-//! ([`wire::rtp::Reception`]), and its payload goes through the reorder window (`wire::reorder`). A
-//! packet in order costs no copy, no allocation and no system call here; it costs a call of two
-//! methods of the consumer, which the compiler resolves. A packet behind a hole is copied once, and
-//! so is one of a source on probation.
+//! A datagram passes four steps: its header is parsed (`wire::rtp`); its payload type and source
+//! are checked; its sequence number and time are added to the statistics of the source
+//! ([`wire::rtp::Reception`]); its payload passes the reorder window (`wire::reorder`). A packet in
+//! order costs no copy, no allocation and no system call here, only two calls of consumer methods,
+//! which are statically dispatched. A packet after a hole is copied once, and so is one of a source
+//! on probation.
 //!
 //! Sources: RFC 3550 §5.1, §6.4.1, §8.2, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
-//! Does not read sockets by itself, repair losses, or send reports.
+//! Does not read sockets itself, repair losses, or send reports.
 
 mod any_source;
 mod byte_stream;
@@ -47,25 +47,26 @@ pub(crate) use socket::{SocketDatagram, SocketReader};
 #[derive(Debug)]
 pub struct RtpReceiver<S> {
     payload_type: u8,
-    /// The selection of the source, with the statistics of each.
+    /// The selection of the source, with the statistics of each source.
     pub sources: S,
     window: Option<Reorder>,
     bytes: ByteStreams,
     probation: ProbationBuffer,
-    /// A packet far from those before, whose successor would make it the first of a new order.
+    /// A packet far from the previous ones. If its successor arrives, it is the first of a new
+    /// sequence.
     stray: Option<(u16, Vec<u8>)>,
     late: u64,
 }
 
-/// A packet of the stream, in the order of arrival.
+/// A packet of the stream, in order of arrival.
 #[derive(Debug, Clone, Copy)]
 pub struct RtpPacket<'a> {
-    /// The header and its place in the sequence; none of a bare transport stream, nor of a packet
+    /// The header and its place in the sequence; none for a bare transport stream, and for a packet
     /// that was on probation.
     pub header: Option<(&'a Header, SequenceUpdate)>,
     /// The payload.
     pub payload: &'a [u8],
-    /// All of the packet, with its header.
+    /// The whole packet with its header.
     datagram: &'a [u8],
     /// The address of the sender.
     pub from: SocketAddr,
@@ -76,15 +77,15 @@ pub struct RtpPacket<'a> {
 /// Reason to refuse a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RtpRefusal {
-    /// RTP of another payload type than the stream's.
+    /// RTP with another payload type than the stream's.
     PayloadType(u8),
-    /// Another SSRC of the sender that is followed.
+    /// Another SSRC of the followed sender.
     OtherSsrc,
     /// The SSRC of the stream, from another address (RFC 3550 §8.2).
     Collision,
-    /// Another sender than the one that is followed.
+    /// Another sender than the followed one.
     NotFollowed,
-    /// Too few packets to be a stream, while no source is followed.
+    /// Too few packets for a stream, while no source is followed.
     NoStream,
     /// Neither RTP nor a transport stream.
     Malformed,
@@ -92,20 +93,20 @@ pub enum RtpRefusal {
     BareSize,
 }
 
-/// Consumer of what a receiver accepts and refuses. All methods are called on the receiving thread.
+/// Consumer of accepted and refused packets. All methods are called on the receiving thread.
 pub trait PacketConsumer {
-    /// Packets are delivered with their headers.
+    /// True to receive packets with their headers.
     const TAKES_HEADERS: bool = false;
 
-    /// A packet of the stream arrived. Duplicates and strays are among them.
+    /// Handles a packet of the stream on arrival, including duplicates and strays.
     fn arrived(&mut self, packet: RtpPacket<'_>);
 
-    /// A payload is next in order, or the packet with its header
-    /// ([`TAKES_HEADERS`](Self::TAKES_HEADERS)). It arrived at `came`; it is `now`. Called only by
-    /// receivers that reorder.
-    fn deliver(&mut self, payload: &[u8], came: Duration, now: Duration);
+    /// Handles the next payload in order, or the packet with its header
+    /// ([`TAKES_HEADERS`](Self::TAKES_HEADERS)). It arrived at `arrived_at`; the current time is
+    /// `now`. Called only by receivers that reorder.
+    fn deliver(&mut self, payload: &[u8], arrived_at: Duration, now: Duration);
 
-    /// Datagrams from `from` were refused, while the stream comes from `peer`.
+    /// Counts refused datagrams from `from`, while the stream arrives from `peer`.
     fn refused(
         &mut self,
         from: SocketAddr,
@@ -114,7 +115,7 @@ pub trait PacketConsumer {
         peer: Option<SocketAddr>,
     );
 
-    /// Another source is followed from now on.
+    /// Handles a change of the followed source.
     fn source_changed(&mut self) {}
 }
 
@@ -123,11 +124,11 @@ pub trait SelectSource {
     /// Counts a packet of the right payload type, and classifies its source.
     fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus;
 
-    /// The SSRC and the address of the followed source, as far as they are known. An SSRC of
-    /// `Some(None)` is a bare transport stream's.
+    /// The SSRC and the address of the followed source, as far as they are known. `Some(None)` is
+    /// the SSRC of a bare transport stream.
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)>;
 
-    /// The first sequence number, once: where the first packet confirms an announced one.
+    /// Returns the first sequence number once, if the first packet confirms the announced one.
     fn take_first(&mut self) -> Option<u16> {
         None
     }
@@ -137,7 +138,7 @@ pub trait SelectSource {
         false
     }
 
-    /// True for a source whose packets may still count.
+    /// True for a source whose packets may still be accepted.
     fn is_known(&self, _ssrc: Option<u32>, _from: SocketAddr) -> bool {
         false
     }
@@ -157,8 +158,8 @@ impl<S: SelectSource> RtpReceiver<S> {
         }
     }
 
-    /// Takes an RTP datagram that arrived from `from` at `at`. Returns true for a datagram of the
-    /// followed sender, and for any while no source is followed: a relay sends these on.
+    /// Handles an RTP datagram that arrived from `from` at `at`. Returns true for a datagram of the
+    /// followed sender, and for any while no source is followed: a relay forwards these.
     pub fn receive(
         &mut self,
         datagram: &[u8],
@@ -174,38 +175,39 @@ impl<S: SelectSource> RtpReceiver<S> {
             consumer.refused(from, 1, RtpRefusal::PayloadType(header.payload_type), peer);
             return peer.is_none_or(|peer| peer == from);
         }
-        let standing = self.sources.receive(&header, from, at);
+        let status = self.sources.receive(&header, from, at);
         if let Some(sequence) = self.sources.take_first()
             && let Some(window) = &mut self.window
         {
             window.start_at(sequence);
         }
         let packet = RtpPacket { header: None, payload: &datagram[payload], datagram, from, at };
-        self.take(standing, Some(&header), packet, consumer)
+        self.take(status, Some(&header), packet, consumer)
     }
 
-    /// Gives up the holes that have been waited for long enough.
+    /// Gives up the holes whose waiting time has expired.
     pub fn expire(&mut self, now: Duration, consumer: &mut impl PacketConsumer) {
         if let Some(window) = &mut self.window {
-            window.expire(now, |payload, came| consumer.deliver(payload, came, now));
+            window.expire(now, |payload, arrived_at| consumer.deliver(payload, arrived_at, now));
         }
     }
 
-    /// Delivers what the window holds; the next packet is the first of a new order.
+    /// Delivers the content of the window; the next packet is the first of a new sequence.
     pub fn flush(&mut self, consumer: &mut impl PacketConsumer) {
         if let Some(window) = &mut self.window {
-            window.finish(|payload, came| consumer.deliver(payload, came, came));
+            window.finish(|payload, arrived_at| consumer.deliver(payload, arrived_at, arrived_at));
         }
         self.stray = None;
     }
 
-    /// Delivers what the window holds and refuses what is on probation: the stream has ended.
+    /// Delivers the content of the window and refuses the packets on probation: the stream has
+    /// ended.
     pub fn finish(&mut self, consumer: &mut impl PacketConsumer) {
         self.flush(consumer);
         self.clear_probation(consumer);
     }
 
-    /// The address that the stream comes from.
+    /// The source address of the stream.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.sources.followed()?.1
     }
@@ -220,16 +222,16 @@ impl<S: SelectSource> RtpReceiver<S> {
         self.late
     }
 
-    /// Takes a packet whose source has been classified.
+    /// Handles a packet whose source has been classified.
     fn take<C: PacketConsumer>(
         &mut self,
-        standing: SourceStatus,
+        status: SourceStatus,
         header: Option<&Header>,
         packet: RtpPacket<'_>,
         consumer: &mut C,
     ) -> bool {
         let who = (header.map(|header| header.ssrc), packet.from);
-        let arrival = match standing {
+        let arrival = match status {
             SourceStatus::Followed(arrival) => {
                 if let Some(oldest) = self.probation.oldest()
                     && (!self.sources.is_contested()
@@ -263,7 +265,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         true
     }
 
-    /// Puts a packet of the followed source in order.
+    /// Adds a packet of the followed source to the reorder window.
     fn place(
         &mut self,
         sequence: u16,
@@ -280,13 +282,15 @@ impl<S: SelectSource> RtpReceiver<S> {
                 return;
             }
             SequenceUpdate::Restarted => {
-                window.finish(|payload, came| consumer.deliver(payload, came, came));
+                window.finish(|payload, arrived_at| {
+                    consumer.deliver(payload, arrived_at, arrived_at);
+                });
                 let stray = self.stray.take();
                 if let Some((before, payload)) = stray
                     && before.wrapping_add(1) == sequence
                 {
-                    window.push(before, &payload, at, |payload, came| {
-                        consumer.deliver(payload, came, at);
+                    window.push(before, &payload, at, |payload, arrived_at| {
+                        consumer.deliver(payload, arrived_at, at);
                     });
                 }
             }
@@ -295,8 +299,8 @@ impl<S: SelectSource> RtpReceiver<S> {
             | SequenceUpdate::Reordered
             | SequenceUpdate::Old => {}
         }
-        let placed = window.push(sequence, payload, at, |payload, came| {
-            consumer.deliver(payload, came, at);
+        let placed = window.push(sequence, payload, at, |payload, arrived_at| {
+            consumer.deliver(payload, arrived_at, at);
         });
         self.late += u64::from(placed == Placed::Behind);
     }
@@ -311,7 +315,7 @@ impl<S: SelectSource> RtpReceiver<S> {
     ) {
         let sequence = header.map_or(0, |header| header.sequence);
         let payload = if C::TAKES_HEADERS { packet.datagram } else { packet.payload };
-        let held = HeldPacket { sequence, payload, came: packet.at };
+        let held = HeldPacket { sequence, payload, arrived_at: packet.at };
         if self.probation.hold(who, held) {
             return;
         }
@@ -333,11 +337,11 @@ impl<S: SelectSource> RtpReceiver<S> {
     fn clear_probation(&mut self, consumer: &mut impl PacketConsumer) {
         let mut probation = std::mem::take(&mut self.probation);
         probation.retain(|_| false, |who| self.refuse_source(who, 1, consumer));
-        // Its memory is used again.
+        // The memory is reused.
         self.probation = probation;
     }
 
-    /// Changes over to another source, whose first packets have been on probation.
+    /// Switches to another source, whose first packets have been on probation.
     fn follow(
         &mut self,
         who: Identity,
@@ -358,11 +362,11 @@ impl<S: SelectSource> RtpReceiver<S> {
             consumer.arrived(RtpPacket { header: None, payload, datagram: payload, from, at: now });
             match &mut self.window {
                 Some(window) if header.is_some() => {
-                    window.push(held.sequence, payload, held.came, |payload, came| {
-                        consumer.deliver(payload, came, held.came);
+                    window.push(held.sequence, payload, held.arrived_at, |payload, arrived_at| {
+                        consumer.deliver(payload, arrived_at, held.arrived_at);
                     });
                 }
-                _ => consumer.deliver(payload, held.came, now),
+                _ => consumer.deliver(payload, held.arrived_at, now),
             }
         }
         probation.retain(
@@ -394,7 +398,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         consumer.refused(from, datagrams, reason, peer);
     }
 
-    /// Refuses datagrams of no stream; returns true where a relay sends them on.
+    /// Refuses datagrams of no stream; returns true where a relay forwards them.
     fn malformed(
         &mut self,
         from: SocketAddr,
@@ -409,14 +413,14 @@ impl<S: SelectSource> RtpReceiver<S> {
 }
 
 impl RtpReceiver<SingleSource> {
-    /// Names the first sequence number, where the server has announced one. Ignored once a packet
-    /// has arrived.
+    /// Sets the first sequence number, if the server has announced one. Ignored once a packet has
+    /// arrived.
     pub(crate) fn expect_first(&mut self, sequence: Option<u16>) {
         self.sources.expect_first(sequence);
     }
 }
 
-/// True for a datagram that begins as a transport stream and not as RTP of version 2.
+/// True for a datagram that starts like a transport stream and not like RTP version 2.
 fn is_bare(datagram: &[u8]) -> bool {
     datagram.first() == Some(&SYNC_BYTE)
 }
@@ -430,8 +434,8 @@ pub(crate) fn is_transport_stream(payload: &[u8]) -> bool {
 
 /// ISO/IEC 13818-1 §2.4.3.3; as the first byte of RTP it would be version 1.
 const SYNC_BYTE: u8 = 0x47;
-/// Packets of another source are held beside a weak one for so long: two windows of
-/// [`wire::sources`] and some.
+/// Time for which packets of another source are held beside a weak one: a little more than two
+/// windows of [`wire::sources`].
 const CONTESTED_FOR_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -440,7 +444,7 @@ mod tests {
 
     use super::*;
 
-    /// First bytes of the delivered payloads, and counts of what was accepted and refused.
+    /// First bytes of the delivered payloads, and counts of accepted and refused packets.
     #[derive(Default)]
     struct Delivered {
         letters: String,
@@ -487,7 +491,7 @@ mod tests {
         assert_eq!(delivered.refused, [RtpRefusal::OtherSsrc]);
     }
 
-    /// The player lost the first packet of a new numbering for its file.
+    /// Earlier, the player's file lacked the first packet of a new numbering.
     #[test]
     fn a_restart_loses_no_packet_of_either_selection() {
         let packets = [(1, 10, b'a'), (1, 11, b'b'), (1, 20_000, b'm'), (1, 20_001, b'n')];
@@ -502,8 +506,8 @@ mod tests {
         assert_eq!(delivered.letters, "abmn");
     }
 
-    /// The sender is its address: a camera changes its SSRC with each group of pictures, or names
-    /// another in SETUP than it sends.
+    /// A sender is identified by its address: a camera changes its SSRC with each group of
+    /// pictures, or sends another than SETUP has named.
     #[test]
     fn another_ssrc_of_the_sender_is_the_same_stream() {
         let run = |announced, packets: &[(u32, u16, u8)]| {
@@ -514,7 +518,7 @@ mod tests {
             let reception = &receiver.sources.reception;
             (delivered, reception.received(), reception.lost(), receiver.sources.ssrc)
         };
-        // The numbers go on; one is late, and one lost.
+        // The sequence numbers continue; one packet is late, and one lost.
         let packets = [
             (1, 8, b'a'),
             (2, 10, b'c'),
@@ -527,7 +531,8 @@ mod tests {
         assert_eq!((received, lost, ssrc), (6, 1, Some(1)));
         delivered.letters.push('.');
         assert_eq!((delivered.letters.as_str(), delivered.refused.len()), ("abcde.", 0));
-        // They do not, after the first or at the start: two that follow each other are believed.
+        // The sequence numbers do not continue, after the first packet or at the start: two
+        // consecutive packets confirm the new SSRC.
         for announced in [Some(1), Some(2)] {
             let packets =
                 [(1, 8, b'a'), (1, 9, b'b'), (2, 900, b'c'), (2, 901, b'd'), (2, 902, b'e')];
@@ -537,7 +542,8 @@ mod tests {
             assert_eq!(delivered.letters, "abcde"[first..], "{announced:?}");
             assert!(delivered.refused.is_empty(), "{announced:?}");
         }
-        // Two that send side by side: the second stays, and does not lose its place again.
+        // Two SSRCs send at the same time: the second is followed, and does not lose its place
+        // again.
         let packets = [(1, 8, b'a'), (2, 900, b'b'), (2, 901, b'c'), (1, 9, b'x'), (1, 10, b'x')];
         let (delivered, _, _, ssrc) = run(None, &packets);
         assert_eq!((delivered.letters.as_str(), ssrc), ("abc", Some(2)));

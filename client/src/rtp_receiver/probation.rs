@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds packets of sources on probation (RFC 3550 A.1): the first of a new source, before its
-//! second arrives and while another source may still be heard.
+//! Holds packets of sources on probation (RFC 3550 A.1): the first packet of a new source until its
+//! second arrives, and packets that arrive while another source may still be active.
 //!
 //! The buffer is bounded in bytes, and one sender may fill three quarters of it; the caller refuses
-//! and counts a packet that does not fit. It is empty while one source sends, and costs one copy a
-//! packet of another.
+//! and counts a packet that does not fit. It is empty while only one source sends, and costs one
+//! copy of each packet of another.
 //!
 //! Does not choose a source ([`wire::sources`] does).
 
@@ -20,7 +20,7 @@ pub(crate) type Identity = (Option<u32>, SocketAddr);
 pub(crate) struct ProbationBuffer {
     bytes: Vec<u8>,
     entries: Vec<Entry>,
-    /// An address that has used its share, so that its packets are not counted again.
+    /// An address that has used up its share, so that its packets are not counted again.
     full_for: Option<SocketAddr>,
     compacted_at: Option<Duration>,
 }
@@ -30,7 +30,7 @@ struct Entry {
     who: Identity,
     sequence: u16,
     payload: Range<usize>,
-    came: Duration,
+    arrived_at: Duration,
 }
 
 /// A held packet.
@@ -38,7 +38,7 @@ struct Entry {
 pub(crate) struct HeldPacket<'a> {
     pub(crate) sequence: u16,
     pub(crate) payload: &'a [u8],
-    pub(crate) came: Duration,
+    pub(crate) arrived_at: Duration,
 }
 
 impl ProbationBuffer {
@@ -49,7 +49,7 @@ impl ProbationBuffer {
         if payload.end > BUFFER_BYTES || self.entries.len() == BUFFER_PACKETS {
             return false;
         }
-        // Shares are checked in the last quarter alone.
+        // Shares are checked only once three quarters are full.
         if (payload.end > OF_ONE_BYTES || self.entries.len() >= OF_ONE_PACKETS)
             && (self.full_for == Some(who.1) || self.is_share_used(who.1))
         {
@@ -57,7 +57,12 @@ impl ProbationBuffer {
             return false;
         }
         self.bytes.extend_from_slice(packet.payload);
-        self.entries.push(Entry { who, sequence: packet.sequence, payload, came: packet.came });
+        self.entries.push(Entry {
+            who,
+            sequence: packet.sequence,
+            payload,
+            arrived_at: packet.arrived_at,
+        });
         true
     }
 
@@ -74,7 +79,7 @@ impl ProbationBuffer {
         of_source.map(|entry| HeldPacket {
             sequence: entry.sequence,
             payload: &self.bytes[entry.payload.clone()],
-            came: entry.came,
+            arrived_at: entry.arrived_at,
         })
     }
 
@@ -113,11 +118,11 @@ impl ProbationBuffer {
 
     /// Time of arrival of the oldest packet.
     pub(crate) fn oldest(&self) -> Option<Duration> {
-        self.entries.first().map(|entry| entry.came)
+        self.entries.first().map(|entry| entry.arrived_at)
     }
 }
 
-/// Payload of 45 Mb/s in the time that the previous source is waited for.
+/// Payload of 45 Mb/s during the wait for the previous source.
 const BUFFER_BYTES: usize = 2 << 20;
 const BUFFER_PACKETS: usize = 4096;
 const COMPACT_EVERY: Duration = Duration::from_millis(100);
@@ -133,7 +138,7 @@ mod tests {
     }
 
     fn packet(sequence: u16, payload: &[u8]) -> HeldPacket<'_> {
-        HeldPacket { sequence, payload, came: Duration::ZERO }
+        HeldPacket { sequence, payload, arrived_at: Duration::ZERO }
     }
 
     #[test]

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The source of a session that a server has announced: one address from the first packet to the
-//! last, whatever its SSRC is.
+//! Follows the source of a session that a server has announced: one address for the whole session,
+//! with any SSRC.
 //!
 //! Some cameras change their SSRC with each group of pictures, or send another than SETUP has
-//! named; a sender that finds its SSRC at another changes it, too (RFC 3550 §8.2). Where numbers
-//! and times go on, so does the stream. Where they do not, two packets that follow each other begin
-//! a new order; an SSRC that was left so comes back only after a silence, so that two that send
-//! side by side do not take turns. Who copies the SSRC at another address is another source.
-//! Another address takes its place after [`MOVED_AFTER`] of silence, as a standby does. A pause is
-//! taken out of the times that the jitter is computed from, since the network did not cause it.
+//! named; a sender that detects a collision of its SSRC changes it, too (RFC 3550 §8.2). If
+//! sequence numbers and timestamps continue, so does the stream. If they do not, two consecutive
+//! packets begin a new sequence. An SSRC that was abandoned in this way is followed again only
+//! after a silence, so that two concurrent senders do not alternate. The same SSRC at another
+//! address is another source. Another address, such as that of a standby sender, is followed after
+//! [`MOVED_AFTER`] of silence. A pause is subtracted from the times that the jitter is computed
+//! from, since the network did not cause it.
 //!
 //! Sources: RFC 3550 §8.2, A.1, A.8; RFC 2326 §12.33, Appendix B (a pause leaves no gap).
-//! Does not follow another address: packets of one are foreign.
+//! Does not follow two addresses at once: packets of the other one are foreign.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,24 +26,24 @@ use super::SelectSource;
 #[derive(Debug)]
 pub(crate) struct SingleSource {
     pub(crate) ssrc: Option<u32>,
-    /// Where its packets come from, and when the last one did; none before the first.
+    /// Source address of its packets, and the arrival of the last one; none before the first.
     from: Option<(SocketAddr, Duration)>,
     pub(crate) reception: Reception,
     /// The sequence number of the first packet, where RTP-Info had named another and no loss
     /// explains the difference.
     pub(crate) first_received: Option<u16>,
-    /// Until the first packet: the sequence number that RTP-Info has named, if it has.
+    /// The sequence number in RTP-Info, if any; the outer option is none after the first packet.
     first: Option<Option<u16>>,
     confirmed: Option<u16>,
     clock_rate_hz: u32,
     timeline: Timeline,
-    /// The first packet of another SSRC whose numbers do not go on.
+    /// The first packet of another SSRC whose sequence numbers do not continue.
     contender: Option<(Header, Duration)>,
-    /// SSRCs that were followed before, the last first.
+    /// SSRCs that were followed before, the latest first.
     left: [Option<u32>; 4],
 }
 
-/// SequenceUpdate times without the pauses.
+/// Times of arrival without the pauses.
 #[derive(Debug, Default)]
 struct Timeline {
     left_out: Duration,
@@ -67,19 +68,19 @@ impl SingleSource {
         }
     }
 
-    /// Names the first sequence number; ignored once a packet has arrived.
+    /// Sets the first sequence number; ignored once a packet has arrived.
     pub(crate) fn expect_first(&mut self, sequence: Option<u16>) {
         if let Some(first) = &mut self.first {
             *first = sequence;
         }
     }
 
-    /// Begins a new clock, after a pause: its first packet is taken as punctual.
+    /// Starts a new clock after a pause: its first packet counts as punctual.
     pub(crate) fn renew_clock(&mut self) {
         self.timeline.is_new = true;
     }
 
-    /// Begins the statistics at the announced number, if the first packet is not far behind it.
+    /// Begins the statistics at the announced number, unless the first packet is far after it.
     fn begin(&mut self, announced: Option<u16>, found: u16) {
         match announced {
             Some(sequence) if found.wrapping_sub(sequence) < FIRST_DISTANCE_MAX => {
@@ -93,9 +94,9 @@ impl SingleSource {
 }
 
 impl SingleSource {
-    /// True where a packet of another SSRC follows the last ones by its number and time, or is a
-    /// late one of an SSRC that was left.
-    fn goes_on(&self, header: &Header) -> bool {
+    /// True where a packet of another SSRC continues the sequence numbers and timestamps, or is a
+    /// late packet of an SSRC followed before.
+    fn continues(&self, header: &Header) -> bool {
         let Some((_, last)) = self.timeline.last else { return false };
         let highest = self.reception.highest_sequence() as u16;
         let ahead = header.sequence.wrapping_sub(highest).cast_signed();
@@ -112,20 +113,20 @@ impl SingleSource {
         self.left[0] = self.ssrc.replace(ssrc);
     }
 
-    /// Begins a new order with two packets of another SSRC that follow each other; `None` for one
-    /// alone, which waits.
+    /// Begins a new sequence with two consecutive packets of another SSRC; `None` after the first,
+    /// which waits.
     fn contend(&mut self, header: &Header, at: Duration) -> Option<SequenceUpdate> {
         let first = self.contender.replace((*header, at));
         let is_next = |(first, _): &(Header, Duration)| {
             first.ssrc == header.ssrc && first.sequence.wrapping_add(1) == header.sequence
         };
-        let (first, came) = first.filter(is_next)?;
+        let (first, arrived_at) = first.filter(is_next)?;
         self.change(header.ssrc);
         if self.from.is_some() {
             self.reception.restart();
         }
         (self.timeline.is_new, self.timeline.last) = (false, None);
-        self.note(&first, came);
+        self.note(&first, arrived_at);
         Some(self.note(header, at))
     }
 
@@ -157,7 +158,7 @@ impl SelectSource for SingleSource {
         }
         let followed = *self.ssrc.get_or_insert(header.ssrc);
         if followed != header.ssrc {
-            if !self.goes_on(header) {
+            if !self.continues(header) {
                 if heard.is_some() && self.left.contains(&Some(header.ssrc)) {
                     return SourceStatus::Foreign;
                 }
@@ -184,7 +185,8 @@ impl SelectSource for SingleSource {
 }
 
 impl Timeline {
-    /// The time of an arrival. The first of a new clock is made to fit on the last of the old.
+    /// The time of an arrival without the pauses. The first packet of a new clock is placed at its
+    /// due time after the last packet of the old one.
     fn at(&mut self, arrival: Duration, timestamp: u32, clock_rate_hz: u32) -> Duration {
         if std::mem::take(&mut self.is_new)
             && let Some((last, last_timestamp)) = self.last
@@ -200,19 +202,19 @@ impl Timeline {
 /// Longer than the silence between the pictures of most cameras.
 const MOVED_AFTER: Duration = Duration::from_millis(500);
 
-/// Numbers and times of another SSRC go on within these bounds: A.1's MAX_MISORDER, and more than
-/// the time between two pictures.
+/// Sequence numbers and timestamps of another SSRC continue the stream within these bounds: A.1's
+/// MAX_MISORDER, and more than the time between two pictures.
 const NEAR_PACKETS: u16 = 100;
 const NEAR_S: u32 = 10;
 
-/// A.1 MAX_DROPOUT: a first packet further on than this is no stream with a loss at its start.
+/// A.1 MAX_DROPOUT: a larger distance of the first packet is not explained by loss at the start.
 const FIRST_DISTANCE_MAX: u16 = 3000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Whoever knows an SSRC can write it into packets of its own.
+    /// Any sender that has learnt an SSRC can write it into its own packets.
     #[test]
     fn another_address_is_another_source_until_this_one_is_silent() {
         let mut source = SingleSource::new(None, 90_000);
@@ -241,7 +243,8 @@ mod tests {
         assert_eq!(time, ms(15));
         timeline.last = Some((time, 900));
         timeline.is_new = true;
-        // Due 10 ms after the last, whenever it came; the next is late by what it is late.
+        // Due 10 ms after the last, at any time of arrival; the lateness of the next packet is
+        // unchanged.
         assert_eq!(timeline.at(ms(3000), 1800, 90_000), ms(25));
         assert_eq!(timeline.at(ms(3012), 2700, 90_000), ms(37));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the datagrams of sockets with their times of arrival, which the kernel takes.
+//! Reads the datagrams of sockets with the kernel's times of arrival.
 //!
-//! A reader may come late: the time of a datagram is that at which it left the device. Costs one
+//! A reader may be delayed: the time of a datagram is that of its receipt by the kernel. Costs one
 //! system call for up to 32 datagrams and one copy a byte (`paths::DatagramReader`).
 //!
 //! Sources: recvmmsg(2), socket(7) SO_TIMESTAMPNS, SO_MEMINFO.
@@ -15,7 +15,7 @@ use paths::{DatagramReader, Errno};
 use super::ArrivalClock;
 use crate::error::Error;
 
-/// A reading thread's memory for datagrams, and its clock.
+/// Datagram buffers and the clock of a reading thread.
 #[derive(Debug)]
 pub(crate) struct SocketReader {
     intake: DatagramReader,
@@ -26,7 +26,7 @@ pub(crate) struct SocketReader {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketDatagram<'a> {
     pub(crate) bytes: &'a [u8],
-    /// The datagram was longer than there is memory for.
+    /// The datagram was truncated to the buffer.
     pub(crate) is_cut: bool,
     pub(crate) from: SocketAddr,
     /// On the reader's clock.
@@ -44,7 +44,7 @@ impl SocketReader {
         }
     }
 
-    /// Has the kernel stamp the datagrams of a socket from now on.
+    /// Enables the kernel's timestamps on the datagrams of a socket.
     pub(crate) fn prepare(socket: &UdpSocket) -> Result<(), Error> {
         DatagramReader::prepare(socket).map_err(|errno| Error::Host {
             call: "setsockopt SO_TIMESTAMPNS",
@@ -53,11 +53,11 @@ impl SocketReader {
         })
     }
 
-    /// Takes what is in a socket, without waiting. Returns the datagrams of one system call, and
+    /// Reads available datagrams without waiting. Returns the datagrams of one system call, and
     /// true when there may be more.
     ///
     /// # Errors
-    /// The answer of the kernel, such as an ICMP message that was left behind.
+    /// The error of the kernel, such as a pending ICMP message.
     pub(crate) fn read<'a>(
         &'a mut self,
         socket: &UdpSocket,
@@ -67,7 +67,7 @@ impl SocketReader {
         let datagrams = self.intake.datagrams().map(move |datagram| SocketDatagram {
             bytes: datagram.bytes,
             is_cut: datagram.is_cut,
-            // A UDP socket names the sender of each datagram.
+            // A UDP socket returns the sender of each datagram.
             from: datagram.from.unwrap_or(UNNAMED),
             at: ArrivalClock::arrival(datagram.time, now, wall, STAMP_AGE_MAX),
             dropped: datagram.dropped,
@@ -79,7 +79,7 @@ impl SocketReader {
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 const UNNAMED: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
-/// A datagram waits in its socket for the answer to PLAY, which takes seconds at most.
+/// A datagram waits in its socket for the answer to PLAY, which needs seconds at most.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -98,8 +98,8 @@ mod tests {
         let mut reader = SocketReader::new();
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut late = Duration::ZERO;
-        // The kernel begins to stamp a moment after the first socket has asked for it; until then
-        // the time is that of the reader.
+        // The kernel starts to timestamp a moment after the first socket has requested it; until
+        // then the time is that of the reader.
         for _ in 0..1000 {
             sender.send_to(b"a", receiver.local_addr().unwrap()).unwrap();
             let mut readable = [PollFd::new(&receiver, PollFlags::IN)];

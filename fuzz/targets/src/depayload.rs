@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Depayloaders: `media::depayload::Depayloader`, by the packets of a track.
+//! Fuzzes the depayloaders (`media::depayload::Depayloader`) with the packets of a track.
 //!
-//! The first byte chooses the format. Each packet is a byte of length, a byte of flags (marker, how
-//! far timestamp and sequence number move) and its payload.
+//! The first byte selects the format. Each packet is a byte of length, a byte of flags (marker,
+//! steps of timestamp and sequence number) and its payload.
 //!
-//! Checked: no unit is larger than what came in, nor than the limit; counts add up.
+//! Checked: no unit is larger than the bytes received, nor than the limit; counts add up.
 
 use media::depayload::{Depayloader, TrackPacket, UNIT_BYTES_MAX};
 use wire::sdp::TrackOffer;
@@ -57,7 +57,7 @@ fn run(data: &[u8]) {
     };
     let mut depayloader = Depayloader::new(&offer).expect("all of them are put together");
     let (mut sequence, mut timestamp) = (u16::MAX - 3, u32::MAX - 9000);
-    let (mut taken, mut given, mut units) = (0, 0, 0);
+    let (mut emitted_max, mut emitted, mut units) = (0, 0, 0);
     while let [length, flags, behind @ ..] = rest {
         let (payload, after) = behind.split_at(usize::from(*length).min(behind.len()));
         rest = after;
@@ -65,16 +65,16 @@ fn run(data: &[u8]) {
         timestamp = timestamp.wrapping_add(u32::from(flags >> 3) * 300);
         let packet = TrackPacket { sequence, timestamp, marker: flags & 1 == 1, payload };
         // Lengths of NAL units and sizes of OBUs are added, one for each two bytes at most.
-        taken += payload.len() * 4 + 16;
+        emitted_max += payload.len() * 4 + 16;
         for unit in depayloader.push(packet) {
             assert!(unit.bytes.len() <= UNIT_BYTES_MAX);
-            (given, units) = (given + unit.bytes.len(), units + 1);
+            (emitted, units) = (emitted + unit.bytes.len(), units + 1);
         }
     }
     for unit in depayloader.finish() {
-        (given, units) = (given + unit.bytes.len(), units + 1);
+        (emitted, units) = (emitted + unit.bytes.len(), units + 1);
     }
-    assert!(given <= taken, "{given} bytes out of {taken}");
+    assert!(emitted <= emitted_max, "{emitted} bytes out of {emitted_max}");
     let counts = depayloader.counts();
-    assert_eq!((counts.units, counts.bytes), (units, given as u64));
+    assert_eq!((counts.units, counts.bytes), (units, emitted as u64));
 }

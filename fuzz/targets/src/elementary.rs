@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elementary streams of fuzzed transport streams: `media::ElementaryDemuxer` and the packets of
-//! its tracks' chapters; used by the target `ts`.
+//! Checks elementary streams of fuzzed transport streams (`media::ElementaryDemuxer` and the
+//! packets of its tracks' chapters); used by the target `ts`.
 //!
-//! Checked: however many packets a call reads, the tracks are the same; every sample begins in a
-//! packet of the file; stored and read again they are the same; what is laid out has no ranges of
-//! the file, packets of allowed sizes, due times that do not go back, and of sound every byte of
-//! every sample.
+//! Checked: the tracks do not depend on the number of packets that a call reads; every sample
+//! begins in a packet of the file; tracks stored and read again are the same; layouts have no
+//! ranges of the file, packets of allowed sizes, due times that do not decrease, and of sound every
+//! byte of every sample.
 
 use media::payload::{Layout, PACKET_BYTES_MAX, RtpValues};
 use media::{
@@ -13,7 +13,7 @@ use media::{
     TS_PACKET_BYTES, lay_out_elementary,
 };
 
-/// Chapters looked at: those behind are made in the same way.
+/// Chapters checked: later ones are laid out in the same way.
 const CHAPTERS_MAX: u32 = 12;
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 5, first_sequence: 6, first_timestamp: 7 };
@@ -71,8 +71,8 @@ fn demux(plan: &PacketPlan, file: &[u8], packets: u64) -> Result<Presentation, D
     Ok(demuxer.finish(|| IDENTITY)?)
 }
 
-/// Returns the bytes of sound that the packets carry; none for pictures, which are not sent as they
-/// are stored.
+/// Returns the bytes of sound that the packets carry; `None` for pictures, which are not sent in
+/// their stored form.
 fn check_layout(layout: &Layout, codec: &Codec) -> Option<u64> {
     let values = RtpValues { payload_type: 96, ssrc: 1, sequence: 0, timestamp: 0 };
     let (mut head, mut carried, mut due) = (Vec::new(), 0, 0);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Untrusted publications: archives, package documents, encryption.xml, and altered sealed books.
+//! Fuzzes untrusted publications: archives, package documents, encryption.xml, and altered sealed
+//! books.
 //!
 //! Checked: the second implementation verifies each sealed book against its source, and the book
 //! opens; a book that the second implementation verifies opens; a failure leaves no file behind.
 //!
-//! The first byte of the input chooses the meaning of the rest. The fuzzed code reads real files by
-//! offset from a descriptor; they lie in /dev/shm where the system has it.
+//! The first byte of the input selects the meaning of the rest. The fuzzed code reads real files by
+//! offset from a descriptor; they are in /dev/shm if the system has it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "epub", run };
 
 fn run(data: &[u8]) {
     thread_local! {
-        // Dropped with the thread; a static would leave its folder behind.
+        // Dropped with the thread; a static would leave its folder on the disk.
         static DESK: Desk = Desk::new();
     }
     let Some((choice, body)) = data.split_first() else { return };

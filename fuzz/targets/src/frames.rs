@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of sound, by the bytes of a file: MPEG audio and ADTS (`media::frames::FrameDemuxer`), WAV
+//! Fuzzes files of sound: MPEG audio and ADTS (`media::frames::FrameDemuxer`), WAV
 //! (`media::wav::WavDemuxer`).
 //!
 //! The seeds are small files made by ffmpeg. Checked: [`crate::presentations`]. Memory is bounded

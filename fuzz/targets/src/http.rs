@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP requests: `wire::http::RequestReader`, and the response for a file.
+//! Fuzzes HTTP requests (`wire::http::RequestReader`), and the response for a file.
 //!
-//! Checked: every cut of the bytes gives the same requests and the same fault; an independent
-//! parser reads the head of each response; Content-Length is the sum of the parts; the parts are
-//! ranges of the file that neither overlap nor pass its end.
+//! Checked: every division of the bytes into pieces gives the same requests and the same fault; an
+//! independent parser reads the head of each response; Content-Length is the sum of the parts; the
+//! parts are ranges of the file that neither overlap nor exceed its end.
 //!
 //! Sources: RFC 9110 §8.6, §14, §15; RFC 9112 §2, §6.
 

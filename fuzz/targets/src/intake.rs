@@ -3,11 +3,11 @@
 //! reorder window and the monitor of transport streams.
 //!
 //! Half of the inputs are datagrams, each after its length. The others are scripts with a few bytes
-//! a step, which build packets of a few sources: mutation of raw bytes hardly ever makes two
-//! packets that fit together.
+//! a step, which build packets of a few sources: mutation of raw bytes hardly ever creates two
+//! packets with consistent sequence numbers.
 //!
-//! Checked: the output is whole packets of the input; no datagram is counted twice; the tables keep
-//! their bounds.
+//! Checked: the output is whole packets of the input; no datagram is counted twice; the tables stay
+//! within their bounds.
 //!
 //! Sources: RFC 3550 §5.1, RFC 2250 §2.
 
@@ -40,14 +40,17 @@ fn run(data: &[u8]) {
             intake.tick(now);
         }
     }
-    let taken = intake.finish();
-    let written = &taken.written;
+    let received = intake.finish();
+    let written = &received.written;
     assert!(written.len().is_multiple_of(TS_PACKET_BYTES));
-    assert_eq!(taken.ts_packets, (written.len() / TS_PACKET_BYTES) as u64);
-    // Packets that waited for a second one of their source until the end are in no count.
-    assert!(taken.packets + taken.unexpected_source + taken.malformed <= datagrams.len() as u64);
-    assert!(taken.late + taken.bad_payload_size <= taken.packets);
-    assert!(taken.sources <= SOURCES_MAX);
+    assert_eq!(received.ts_packets, (written.len() / TS_PACKET_BYTES) as u64);
+    // Packets still on probation at the end are in no count.
+    assert!(
+        received.packets + received.unexpected_source + received.malformed
+            <= datagrams.len() as u64
+    );
+    assert!(received.late + received.bad_payload_size <= received.packets);
+    assert!(received.sources <= SOURCES_MAX);
     let sent: usize = datagrams.iter().map(|(_, datagram)| datagram.len()).sum();
     assert!(written.len() <= sent, "{} bytes of {sent}", written.len());
     if choice & 1 == 1 {
@@ -98,7 +101,7 @@ fn build(script: &[u8]) -> Vec<(u8, Vec<u8>)> {
             datagrams.push((time, payload));
             continue;
         }
-        // Most steps go to the next number; some go back, ahead, or far away.
+        // Most steps use the next number; some step back, ahead, or far away.
         let jump = match ahead {
             0..=199 => 1,
             200..=239 => i16::from(ahead) - 220,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of fuzzed files: the properties of every `media::payload::Layout`; used by the targets
-//! `payload`, `mp4`, `mkv`, `frames` and `ts`.
+//! Checks packets of fuzzed files: the properties of every `media::payload::Layout`; used by the
+//! targets `payload`, `mp4`, `mkv`, `frames` and `ts`.
 //!
 //! Checked: every range of the file that a packet carries lies in it; no packet is empty or larger
 //! than `PACKET_BYTES_MAX`; sizes and due times, looked up one by one, agree with each other.

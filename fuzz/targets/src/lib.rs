@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fuzz targets: every parser of untrusted input, each with the properties that it keeps.
+//! Fuzz targets for every parser of untrusted input, each with its checked properties.
 //!
 //! A target checks more than "no panic": accepted input must satisfy the documentation. Two
 //! programs feed the targets: the test `replay` of this crate, with the seeds and a fixed set of

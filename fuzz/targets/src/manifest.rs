@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Journals of sealed folders: `seal::manifest::parse` of forged bytes.
+//! Fuzzes journals of sealed folders (`seal::manifest::parse`) with forged bytes.
 //!
 //! Others may be able to write a journal. The input is parsed unchanged, and again with a valid
 //! header and a valid check on every line, which the fuzzer would never guess.
@@ -35,7 +35,7 @@ fn run(data: &[u8]) {
     check(&manifest.expect("the header is a good one"), &forged);
 }
 
-/// Checks the promises of every manifest, whatever its origin.
+/// Checks the invariants of every manifest, for any origin.
 fn check(manifest: &Manifest, bytes: &[u8]) {
     let good = usize::try_from(manifest.good_bytes).expect("no more than there are");
     assert!(good > 0 && bytes[..good].ends_with(b"\n"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matroska and WebM files: `media::mkv::MkvDemuxer`, by the bytes of a file.
+//! Fuzzes Matroska and WebM files (`media::mkv::MkvDemuxer`).
 //!
 //! The seeds are small files made by ffmpeg. Checked: [`crate::presentations`]. Memory is bounded
 //! by `fuzz/run.sh`.

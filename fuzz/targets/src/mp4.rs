@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MP4 files: `media::mp4::Mp4Demuxer`, by the bytes of a file.
+//! Fuzzes MP4 files (`media::mp4::Mp4Demuxer`).
 //!
 //! The seeds are small files made by ffmpeg. Checked: [`crate::presentations`]. Memory is bounded
 //! by `fuzz/run.sh`.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Payloaders: `media::payload::lay_out`, for every codec, of a file made of fuzzed samples.
+//! Fuzzes the payloaders (`media::payload::lay_out`) of every codec with a file of fuzzed samples.
 //!
 //! The input is a script: codec, time scale and parameter sets, then samples, each with flags,
-//! times, its first bytes and a number of blocks that follow them. So a few bytes make a sample
-//! that is cut into fragments.
+//! times, its first bytes and a number of further blocks. So a few bytes produce a sample that is
+//! fragmented.
 //!
-//! Checked: [`crate::layouts`]; what is put together from the packets ([`crate::reassembly`]) are
-//! the units of the samples, all of them and in their order; a marker ends each access unit of
-//! pictures; parts that are left out are counted.
+//! Checked: [`crate::layouts`]; the units reassembled from the packets ([`crate::reassembly`]) are
+//! the units of the samples, complete and in order; a marker ends each access unit of pictures;
+//! omitted parts are counted.
 
 use media::payload::{Layout, lay_out};
 use media::tracks::{
@@ -24,9 +24,9 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "payload", run };
 const TIMESCALES: [u32; 6] = [90_000, 48_000, 1000, 600, 1, u32::MAX];
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
-/// Bytes of a block behind those of a sample that the script has.
+/// Bytes of a block after the bytes of a sample in the script.
 const BLOCK_BYTES: usize = 256;
-/// Limits of the file, so that an input takes milliseconds.
+/// Limits of the file, so that an input needs milliseconds.
 const FILE_BYTES_MAX: usize = 1 << 20;
 const SAMPLES_MAX: usize = 600;
 const SETS_MAX: u8 = 3;
@@ -125,7 +125,7 @@ fn sample(script: &mut Script<'_>, number: usize) -> Option<Scripted> {
     let [flags, blocks, offset, duration @ .., high, low] = script.array::<7>()?;
     let mut bytes = script.bytes(usize::from(u16::from_be_bytes([high, low]))).to_vec();
     let blocks = if flags & 2 != 0 { usize::from(blocks) * BLOCK_BYTES } else { 0 };
-    // Not the same in two neighbouring packets.
+    // Different in neighbouring packets.
     bytes.extend((0..blocks).map(|at| (at % 251 + number) as u8));
     Some(Scripted {
         bytes,
@@ -136,8 +136,8 @@ fn sample(script: &mut Script<'_>, number: usize) -> Option<Scripted> {
     })
 }
 
-/// A presentation of these samples and its file, in which they lie in their order or backwards;
-/// none where a table refuses them.
+/// Returns a presentation of these samples and its file, in which they are stored in forward or
+/// reverse order; `None` if a table refuses them.
 fn presentation(
     codec: &Codec,
     timescale: u32,
@@ -172,7 +172,7 @@ fn presentation(
     Some((found.ok()?, file))
 }
 
-/// A packet as it is sent.
+/// Returns the sent form of a packet.
 fn packet(layout: &Layout, number: u32, file: &[u8]) -> Packet {
     let mut head = Vec::new();
     layout.write_head(number, &layouts::VALUES, &mut head);
@@ -193,14 +193,15 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// So many bytes, or as many as are left.
+    /// Returns this many bytes, or all that are left.
     fn bytes(&mut self, count: usize) -> &[u8] {
         let (first, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         first
     }
 
-    /// Parameter sets, each behind `header`: their number, then each with its length in two bytes.
+    /// Parameter sets, each prefixed by `header`: their number, then each with its length in two
+    /// bytes.
     fn sets(&mut self, header: &[u8]) -> Option<Vec<Vec<u8>>> {
         let [count] = self.array()?;
         let set = |_| {

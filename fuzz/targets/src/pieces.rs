@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cuts the bytes of a connection into pieces, as TCP may deliver them.
 //!
-//! TCP keeps no boundaries, so a reader must reach the same result for every cut of its input. One
-//! byte of the fuzzer chooses the cut; the pieces follow from it, so that a finding can be
+//! TCP keeps no boundaries, so a reader must reach the same result for every division of its input.
+//! One byte of the fuzzer selects the division; the pieces follow from it, so that a finding can be
 //! repeated.
 //!
 //! Does not try all cuts of one input: many inputs together cover all kinds.
@@ -11,7 +11,7 @@
 const SINGLE_BYTES_MAX: usize = 512;
 
 /// Returns pieces of pseudo-random lengths: single bytes for choice 0, longer ones for greater
-/// choices and for long inputs, which would make too many pieces.
+/// choices and for long inputs, which would otherwise give too many pieces.
 pub(crate) fn pieces(bytes: &[u8], choice: u8) -> Vec<&[u8]> {
     let mut state = u32::from(choice);
     let mut rest = bytes;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stored packet plans: `media::PacketPlan::decode` of forged bytes, and the properties of every
-//! plan.
+//! Fuzzes stored packet plans (`media::PacketPlan::decode`) with forged bytes, and checks the
+//! properties of every plan.
 //!
-//! A plan in the cache folder is not trusted, so a decoded plan must keep all promises of a scanned
-//! one. The input is put between a valid beginning and a valid CRC, which the fuzzer would never
-//! guess. The beginning is taken from a real plan, so that of the format this target depends on the
-//! CRC only.
+//! A plan in the cache folder is not trusted, so a decoded plan must have all invariants of a
+//! scanned one. The input is placed between a valid beginning and a valid CRC, which the fuzzer
+//! would never guess. The beginning is copied from a real plan, so that this target depends on the
+//! CRC only of all the format.
 //!
 //! Checked: [`check`], which the target `ts` uses, too.
 

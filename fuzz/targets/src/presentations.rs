@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Presentations of fuzzed files: the properties that every demuxer keeps; used by the targets
+//! Checks presentations of fuzzed files: the properties of every demuxer; used by the targets
 //! `mp4`, `mkv` and `frames`.
 //!
-//! The input is a whole file behind one byte, which is no part of it and says how many samples are
-//! read at a time.
+//! The input is one byte, the number of samples to read at a time, and a whole file.
 //!
-//! Checked: the result does not depend on how much is read at a time; every sample lies in the
-//! file, in order of decoding; a stored presentation is the same; refusals name a reason; the
-//! packets of every sample are as [`crate::layouts`] says, as are those of trick play.
+//! Checked: the result does not depend on the amount read at a time; every sample lies in the file,
+//! in decoding order; a stored presentation is the same; refusals name a reason; the packets of
+//! every sample have the properties in [`crate::layouts`], as do those of trick play.
 
 use media::{DemuxError, Demuxer, PlanKey, Presentation, RtpIdentity};
 
@@ -15,10 +14,10 @@ use crate::{layouts, trick};
 
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
-/// Chapters of a track that are laid out: those behind are made in the same way.
+/// Chapters of a track that are laid out: later ones are laid out in the same way.
 const CHAPTERS_MAX: usize = 12;
 
-/// Runs a target: `demuxer` makes one for a file; none where the file is not of its kind.
+/// Runs a target: `demuxer` creates the demuxer of a file; `None` if the file is not of its kind.
 pub(crate) fn run(data: &[u8], demuxer: impl Fn(&[u8]) -> Option<Demuxer>) {
     let Some((&samples, file)) = data.split_first() else { return };
     let (Some(whole), Some(parts)) = (demuxer(file), demuxer(file)) else { return };

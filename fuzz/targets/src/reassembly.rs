@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Depayloaders of the target `payload`, which share no code with the payloaders: units of samples,
-//! and units put together from packets.
+//! Depayloaders of the target `payload`, which share no code with the payloaders: split samples
+//! into units, and reassemble units from packets.
 //!
 //! A unit is a NAL unit, an open bitstream unit without its size, an access unit of AAC or a frame.
-//! Frames of MPEG audio, AC-3 and E-AC-3 that share a packet tell their sizes themselves, and those
-//! of the fuzzer do not: of these formats all bytes together are one unit, as are the whole frames
-//! of PCM.
+//! Frames of MPEG audio, AC-3 and E-AC-3 that share a packet contain their sizes, but those of the
+//! fuzzer do not: for these formats all bytes together are one unit, as are the whole frames of
+//! PCM.
 //!
 //! Sources: RFC 6184 §5, RFC 7798 §4.4, RFC 3640 §3.2, RFC 2250 §3.5, RFC 4184 §4.1, RFC 4598 §4.1,
 //! RFC 3551 §4.5, RTP Payload Format For AV1 §4.4, §5.
@@ -19,18 +19,18 @@ pub(crate) struct Packet {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What has to come of samples.
+/// Expected result for samples.
 #[derive(Default)]
 pub(crate) struct Expected {
     pub(crate) units: Vec<Vec<u8>>,
-    /// True when a part of them cannot be sent.
+    /// True if a part of them cannot be sent.
     pub(crate) has_faults: bool,
     /// Number of access units of pictures, each of which a marker ends.
     pub(crate) access_units: Option<usize>,
 }
 
 impl Expected {
-    /// Of samples, each with a flag that tells if play can start with it.
+    /// Returns the units of samples, each with a flag for places where play can start.
     pub(crate) fn of<'a>(
         codec: &Codec,
         samples: impl Iterator<Item = (&'a [u8], bool)>,
@@ -83,7 +83,7 @@ impl Expected {
     }
 
     /// Adds the units of a sample of pictures; `complete` adds those of the configuration, and
-    /// tells if all of them fit.
+    /// returns whether all of them fit.
     fn pictures(
         &mut self,
         (mut units, is_whole): (Vec<Vec<u8>>, bool),
@@ -121,8 +121,8 @@ fn nal_units(sample: &[u8], length_bytes: u8, is_h265: bool) -> (Vec<Vec<u8>>, b
     (units, is_whole && rest.is_empty())
 }
 
-/// Puts parameter sets before the units of a sample that has none, behind its delimiter and before
-/// something to decode; false where one does not fit a packet.
+/// Inserts parameter sets before the units of a sample that has none, after its delimiter and
+/// before a unit to decode; false if one does not fit a packet.
 fn put_sets(units: &mut Vec<Vec<u8>>, sets: Vec<Vec<u8>>, is_h265: bool) -> bool {
     let kind = |unit: &Vec<u8>| if is_h265 { unit[0] >> 1 } else { unit[0] & 0x1f };
     let (set_kinds, delimiter) = if is_h265 { (32..=34, 35) } else { (7..=8, 9) };
@@ -140,8 +140,8 @@ fn put_sets(units: &mut Vec<Vec<u8>>, sets: Vec<Vec<u8>>, is_h265: bool) -> bool
     units.len() - before == count
 }
 
-/// The open bitstream units of a sample that are sent, without sizes, and false where the sample
-/// is broken.
+/// Returns the sent open bitstream units of a sample, without sizes, and false if the sample is
+/// broken.
 fn open_units(sample: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let (mut rest, mut units) = (sample, Vec::new());
     while !rest.is_empty() && units.len() < UNITS_MAX {
@@ -176,8 +176,8 @@ fn open_units(sample: &[u8]) -> (Vec<Vec<u8>>, bool) {
     (units, rest.is_empty())
 }
 
-/// Puts the sequence header of the configuration before the units of a sample that has none; false
-/// where it does not fit a packet.
+/// Inserts the sequence header of the configuration before the units of a sample that has none;
+/// false if it does not fit a packet.
 fn put_sequence_header(units: &mut Vec<Vec<u8>>, configured: &[u8]) -> bool {
     let is_header = |unit: &Vec<u8>| unit[0] >> 3 == 1;
     if units.is_empty() || units.iter().any(is_header) {
@@ -189,7 +189,7 @@ fn put_sequence_header(units: &mut Vec<Vec<u8>>, configured: &[u8]) -> bool {
     fits
 }
 
-/// The units that are put together from packets; each is whole at the end.
+/// Units reassembled from packets; each is whole at the end.
 pub(crate) fn units(codec: &Codec, packets: &[Packet]) -> Vec<Vec<u8>> {
     let mut open = Vec::new();
     let mut units = Vec::new();
@@ -232,7 +232,7 @@ pub(crate) fn units(codec: &Codec, packets: &[Packet]) -> Vec<Vec<u8>> {
     units
 }
 
-/// True for a codec whose packets alone do not tell where units begin.
+/// True for a codec whose packets do not show the start of units.
 fn is_one_unit(codec: &Codec) -> bool {
     matches!(codec, Codec::MpegAudio | Codec::Ac3 { .. } | Codec::Eac3 { .. } | Codec::Pcm(_))
 }

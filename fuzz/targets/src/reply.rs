@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTSP replies and session descriptions that a hostile server sends to `pagewire play`.
 //!
-//! Checked: every cut of the bytes gives the same replies and the same fault; after any reply (its
-//! URLs and session included) a server reads the client's requests as one message or refuses them.
+//! Checked: every division of the bytes into pieces gives the same replies and the same fault;
+//! after any reply (its URLs and session included) a server reads the client's requests as one
+//! message or refuses them.
 //!
 //! Sources: RFC 2326 §7, §12, Appendix C; RFC 8866 §5.
 

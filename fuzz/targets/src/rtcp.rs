@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP datagrams: `wire::rtcp`, reading and writing.
+//! Fuzzes RTCP datagrams (`wire::rtcp`), reading and writing.
 //!
-//! Checked: an item that was read can be written and then reads the same; names and reasons of any
-//! length and alphabet make a packet of whole words.
+//! Checked: an item that was read can be written and is then read as the same; names and reasons of
+//! any length and alphabet give a packet of whole words.
 //!
 //! Sources: RFC 3550 §6.
 
@@ -40,7 +40,7 @@ fn run(data: &[u8]) {
             _ => {}
         }
     }
-    // Writes more reports than a packet has room for, with figures out of their range.
+    // Writes more reports than fit a packet, with figures out of their range.
     let report = ReceptionReport { lost: i32::MIN, ..view.last };
     assert!(!read(&rtcp::receiver_report(1, &[report; 40], &name)).is_empty());
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTP packets at a receiver: header and statistics of `wire::rtp`.
+//! Fuzzes RTP packets at a receiver: header and statistics of `wire::rtp`.
 //!
-//! Checked: the payload lies in the packet; a written header reads the same; the statistics of any
-//! order of sequence numbers add up.
+//! Checked: the payload is within the packet; a written header is read as the same; the statistics
+//! of any order of sequence numbers add up.
 //!
 //! Sources: RFC 3550 §5.1, §6.4, A.1, A.3, A.8.
 
@@ -28,7 +28,7 @@ fn run(data: &[u8]) {
 /// Receives a packet for each two bytes, the distance of its sequence number from the last one.
 fn receive(mut reception: Reception, steps: &[u8]) {
     let mut sequence = 0_u16;
-    let (mut taken, mut old) = (0, 0);
+    let (mut accepted, mut old) = (0, 0);
     for (index, step) in steps.chunks_exact(2).enumerate() {
         let step = u16::from_le_bytes([step[0], step[1]]);
         sequence = sequence.wrapping_add(step);
@@ -36,13 +36,13 @@ fn receive(mut reception: Reception, steps: &[u8]) {
         let header =
             Header { marker: false, payload_type: PAYLOAD_TYPE, sequence, timestamp, ssrc: 1 };
         let arrival = reception.receive(&header, Duration::from_millis(index as u64));
-        taken += u64::from(arrival != SequenceUpdate::Stray);
+        accepted += u64::from(arrival != SequenceUpdate::Stray);
         old += u64::from(arrival == SequenceUpdate::Old);
         if index % 7 == 0 {
             reception.report(1);
         }
     }
-    assert_eq!(reception.received(), taken);
+    assert_eq!(reception.received(), accepted);
     assert!(reception.gaps().len() <= GAPS_MAX);
     assert!(reception.lost() <= reception.expected());
     assert!(reception.gaps().iter().all(|gap| gap.packets > 0));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP requests: `wire::rtsp::RequestReader`, and the responses to the requests that it reads.
+//! Fuzzes RTSP requests (`wire::rtsp::RequestReader`), and the responses to the requests that it
+//! reads.
 //!
-//! Checked: every cut of the bytes gives the same requests and the same fault; memory stays within
-//! the limits; paths are absolute, decoded, and the same after escaping and parsing again;
-//! pagewire's client reads each response, which repeats words of the request, as exactly one reply.
+//! Checked: every division of the bytes into pieces gives the same requests and the same fault;
+//! memory stays within the limits; paths are absolute, decoded, and the same after escaping and
+//! parsing again; pagewire's client reads each response, which repeats words of the request, as
+//! exactly one reply.
 //!
 //! Sources: RFC 2326 §4, §6, §7, §12.
 
@@ -91,7 +93,8 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Received<Request>>, Option<Mal
     (received, None)
 }
 
-/// Checks that a path can be looked up below a folder, and that its escaped URL leads back to it.
+/// Checks that a path can be looked up below a folder, and that its escaped URL resolves to it
+/// again.
 fn check_path(request: &Request) {
     let path = &request.path;
     if path == "*" || path.is_empty() {
@@ -167,7 +170,7 @@ fn play_response(request: &Request, play: &PlayRequest) -> Response {
     Response::play(request, session, play, Duration::ZERO, end, &[info])
 }
 
-/// Checks that no word of the client makes a second message of the response.
+/// Checks that no word of the client adds a second message to the response.
 fn check_response(request: &Request, response: &Response) {
     let bytes = response.encode();
     let shown = || String::from_utf8_lossy(&bytes);

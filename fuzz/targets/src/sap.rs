@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SAP datagrams: `wire::sap`, reading and writing.
+//! Fuzzes SAP datagrams (`wire::sap`), reading and writing.
 //!
-//! Checked: a packet that was read can be written and then reads the same; the deletion of any
-//! description that was read is read, and is no longer than the announcement.
+//! Checked: a packet that was read can be written and is then read as the same; the deletion of any
+//! description that was read is readable, and is no longer than the announcement.
 //!
 //! Sources: RFC 2974.
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Splicing: `media::Splicer` fed with files of arbitrary packets.
+//! Fuzzes splicing: `media::Splicer` fed with files of arbitrary packets.
 //!
-//! A script of a few bytes a step begins files, pushes packets of their streams with arbitrary
-//! headers, clocks and times, fills, and lets a second splicer observe the output and go on.
+//! A script of a few bytes a step starts files, pushes packets of their streams with arbitrary
+//! headers, clocks and times, fills, and lets a second splicer observe the output and continue.
 //!
 //! Checked: whole packets with sync bytes; continuity counters without a gap, also after the
-//! take-over; no discontinuity_indicator; the number of packets that the counts say; with a
-//! constant rate, as many packets as slots have passed.
+//! take-over; no discontinuity_indicator; the number of packets in the counts; with a constant
+//! rate, as many packets as slots have passed.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.
 
@@ -82,7 +82,7 @@ fn run(data: &[u8]) {
     }
 }
 
-/// Begins a file whose map and first packets the step tells.
+/// Starts a file; the step gives its programme map and first packets.
 fn begin(splicer: &mut Splicer, step: &[u8], now: u64) {
     let types = [0x1b, 0x02, 0x0f, 0x81, 0x06, 0x86];
     let kind = |byte: u8| types[usize::from(byte) % types.len()];

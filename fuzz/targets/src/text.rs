@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Subtitles: `media::text`, by the bytes of a side-car file, and by those of a file with tracks;
-//! the segments of TTML.
+//! Fuzzes subtitles (`media::text`) with the bytes of a side-car file, and of a file with tracks;
+//! also the segments of TTML.
 //!
-//! Checked: cues are in order and end after they begin, and those that are written are read again
-//! as the same; a segment of TTML has ranges of the file. Memory is bounded by `fuzz/run.sh`.
+//! Checked: cues are in order and end after they begin, and written cues are read again as the
+//! same; a segment of TTML has ranges of the file. Memory is bounded by `fuzz/run.sh`.
 
 use media::cmaf::{TARGET_S, TrackSegments, TtmlSegments};
 use media::mp4::Mp4Demuxer;

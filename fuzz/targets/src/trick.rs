@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trick play of fuzzed files: `media::TrickPlan` and the packets of its chapters; used by the
-//! targets `ts`, `mp4`, `mkv` and `frames`.
+//! Checks trick play of fuzzed files: `media::TrickPlan` and the packets of its chapters; used by
+//! the targets `ts`, `mp4`, `mkv` and `frames`.
 //!
-//! Checked: pictures are in order and a tenth of a second apart; packets are as [`crate::layouts`]
-//! says, those of a transport stream are whole, and due times do not go back.
+//! Checked: pictures are in order and a tenth of a second apart; packets have the properties in
+//! [`crate::layouts`], those of a transport stream are whole, and due times do not decrease.
 
 use media::payload::Layout;
 use media::{PacketPlan, PlayScale, Presentation, TICKS_PER_SECOND, TrickPlan};
 
 use crate::layouts;
 
-/// Chapters looked at: those behind are made in the same way.
+/// Chapters checked: later ones are laid out in the same way.
 const CHAPTERS_MAX: u32 = 12;
 const SCALES: [f64; 3] = [2.0, 16.0, -4.0];
 
@@ -30,7 +30,8 @@ pub(crate) fn check_tracks(presentation: &Presentation, file: &[u8]) {
     }
 }
 
-/// The same of elementary streams, whose pictures lie in the transport stream with this plan.
+/// Checks the same for elementary streams, whose pictures are in the transport stream with this
+/// plan.
 pub(crate) fn check_elementary(presentation: &Presentation, plan: &PacketPlan, file: &[u8]) {
     for scale in SCALES {
         let Some(trick) = TrickPlan::of_tracks(presentation, PlayScale::nearest(scale)) else {
@@ -63,7 +64,7 @@ fn check(trick: &TrickPlan, plan: Option<&PacketPlan>, file: &[u8]) {
                 due = layout.ticks(packet);
             }
         }
-        // Behind a long gap the clock goes on into other chapters: what is sent next is later.
+        // After a long gap the clock continues into other chapters: the next packet is due later.
         due = due.min((u64::from(chapter) + 1) * TICKS_PER_SECOND);
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Media files: `media::Scanner` and its plan; `media::Survey` and the formats that it reads; and
-//! `media::Extract`.
+//! Fuzzes transport streams: `media::Scanner` and its plan; `media::Survey` and the formats that it
+//! reads; and `media::Extract`.
 //!
 //! Half of the inputs are used directly. The others are scripts with a few bytes a step, which
 //! build a transport stream: tables with the right CRC, clock references, access units, stuffing,
 //! junk and cuts. Mutation of raw bytes hardly ever gets past the search for sync.
 //!
-//! Checked: every cut of the bytes gives the same plan or refusal; the packets of the plan start
-//! with sync bytes; every byte of the file is accounted for; the promises of
+//! Checked: every division of the bytes into pieces gives the same plan or refusal; the packets of
+//! the plan start with sync bytes; every byte of the file is accounted for; the invariants of
 //! [`crate::plan::check`], of [`crate::elementary`] and of [`crate::trick`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
@@ -26,7 +26,7 @@ const IDENTITY: RtpIdentity =
     RtpIdentity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
 
 const STEP_BYTES: usize = 6;
-/// Longest built stream: longer ones find nothing new and take long to build.
+/// Longest built stream: longer ones find nothing new and are slow to build.
 const STREAM_BYTES_MAX: usize = 24 << 10;
 const NULL_PID: u16 = 0x1fff;
 
@@ -122,7 +122,7 @@ fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Builds a stream with a clock and two elementary streams, whose PES packets have times. Each part
-/// of the bytes begins with flags and a time, and may be put behind a header of its coding.
+/// of the bytes begins with flags and a time, and may follow a header of its coding.
 fn timed_units(choice: u8, bytes: &[u8]) -> Vec<u8> {
     const TYPES: [u8; 6] = [0x1b, 0x24, 0x0f, 0x03, 0x81, 0x87];
     let kinds = [choice, choice >> 4].map(|at| TYPES[usize::from(at & 15) % TYPES.len()]);
@@ -242,11 +242,11 @@ fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
     }
     between += plan.file_bytes() - end;
     // A byte outside packets was lost, or belongs to the tail or to an arrival time. Arrival times
-    // have four bytes: one in front of each row of packets, and one left over behind the row.
-    let told = plan.lost_bytes() + plan.tail_bytes();
+    // have four bytes: one before each row of packets, and one left over after the row.
+    let reported = plan.lost_bytes() + plan.tail_bytes();
     let arrivals = if plan.stride() == 192 { 8 * (plan.losses_seen() + 1) } else { 0 };
-    let what = || format!("{between} bytes unused, {told} told: {plan:?}");
-    assert!(told <= between && between <= told + arrivals, "{}", what());
+    let what = || format!("{between} bytes unused, {reported} told: {plan:?}");
+    assert!(reported <= between && between <= reported + arrivals, "{}", what());
     let listed: u64 = plan.losses().iter().map(|loss| loss.bytes).sum();
     if plan.losses().len() as u64 == plan.losses_seen() {
         assert_eq!(listed, plan.lost_bytes());
@@ -266,7 +266,7 @@ pub(crate) fn smallest_plan(identity: RtpIdentity) -> PacketPlan {
     scan(&[&bytes], bytes.len(), identity).expect("a good transport stream")
 }
 
-/// Builds the transport stream of a script, with `arrival_bytes` in front of each packet.
+/// Builds the transport stream of a script, with `arrival_bytes` before each packet.
 fn build(script: &[u8], arrival_bytes: usize) -> Vec<u8> {
     let mut stream = StreamBuilder { bytes: Vec::new(), arrival_bytes };
     for step in script.chunks_exact(STEP_BYTES) {
@@ -316,7 +316,7 @@ struct StreamBuilder {
 
 impl StreamBuilder {
     /// Appends a packet: an adaptation field unless it is empty (flags and the bytes after them),
-    /// the payload, and stuffing behind it.
+    /// the payload, and stuffing after it.
     fn packet(&mut self, pid: u16, starts_unit: bool, adaptation: &[u8], payload: &[u8]) {
         self.bytes.extend(std::iter::repeat_n(0x47, self.arrival_bytes));
         let start = self.bytes.len();

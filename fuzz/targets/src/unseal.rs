@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sealed files of every form of a folder: arbitrary bytes, and altered sealed files.
+//! Fuzzes sealed files of every form of a folder: arbitrary bytes, and altered sealed files.
 //!
 //! Checked: for every input both implementations open it to the same source or both refuse it; the
 //! pieces have a bounded size and together the length of the file; a sealed file opens to its
@@ -25,7 +25,7 @@ const CHOICES_BYTES: usize = 4;
 const REPEATS: [usize; 4] = [1, 1, 200, 1000];
 const SOURCE_BYTES_MAX: usize = 5 * PIECE_BYTES;
 
-/// A form, with or without a given IV, and both openers for it.
+/// A container form, with or without a given IV, and both openers for it.
 struct Both {
     form: &'static FolderForm,
     iv: Option<[u8; BLOCK_BYTES]>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Token that goes to a second process through one pipe and comes back through another, after
+//! Token that goes to a second process through one pipe and returns through another, after
 //! UnixBench's context1: with one processor each way is a context switch. `calls` are the reads and
 //! writes of both processes, four a round trip.
 //!

@@ -6,7 +6,7 @@
 //! the received bytes are the sent ones, and prints the amount; the laboratory adds the processor
 //! time. All data stays in memory: files are on the tmpfs below /tmp.
 //!
-//! The amounts make a round take a third of a second to a second in User Mode Linux, where a system
+//! The amounts make a round last a third of a second to a second in User Mode Linux, where a system
 //! call costs microseconds; `bytes=`, `calls=` and `percent=` change them.
 //!
 //! Sources: "SIMD in the OS kernel" (workloads), UnixBench 5.1.3 `USAGE` (the mix).
@@ -39,7 +39,7 @@ pub(crate) struct WorkloadSpec {
     pub(crate) name: &'static str,
     /// Members of [`GROUPS`] that contain the workload.
     pub(crate) groups: &'static [&'static str],
-    /// Amount in one round when nothing is set.
+    /// Amount in one round when no setting changes it.
     pub(crate) amount: Amount,
     /// Prepares the workload for this amount.
     pub(crate) open: fn(Amount, &GuestSettings) -> OpenedWorkload,
@@ -121,8 +121,8 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     GROUPS.iter().copied().chain(WORKLOADS.iter().map(|spec| spec.name))
 }
 
-/// Runs the list as many times as the setting `rounds` says. Rounds interleave, so that a machine
-/// that becomes slower does so for all workloads.
+/// Runs the list as many times as the setting `rounds` specifies. Rounds interleave, so that a
+/// machine that becomes slower does so for all workloads.
 pub(crate) fn run(list: &[&WorkloadSpec], settings: &GuestSettings) -> Result<(), Error> {
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in list {

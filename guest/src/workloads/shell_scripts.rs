@@ -4,7 +4,7 @@
 //! shell included.
 //!
 //! The guest's root needs a shell and its programs; guest/root.sh copies those of the host. The
-//! last output of the script is compared with the result that the text must give.
+//! last output of the script is compared with the result that the text must produce.
 //!
 //! Sources: UnixBench 5.1.3 `USAGE` (shell1); the commands are POSIX.
 

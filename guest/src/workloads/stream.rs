@@ -3,9 +3,9 @@
 //! the other, repeatedly.
 //!
 //! One process does both, so that the figures contain no context switch. Neither end blocks: the
-//! process reads whatever the kernel has accepted before it writes more, so a block may be larger
-//! than the kernel's buffers. Every block carries its number, and the last one is compared byte by
-//! byte.
+//! process reads all bytes that the kernel has accepted before it writes more, so a block may be
+//! larger than the kernel's buffers. Every block carries its number, and the last one is compared
+//! byte by byte.
 
 use std::os::fd::OwnedFd;
 
@@ -27,7 +27,7 @@ pub(super) struct StreamEnds {
 }
 
 impl StreamEnds {
-    /// Makes the workload; bytes written to `source` come out of `target`.
+    /// Makes the workload; bytes written to `source` are read from `target`.
     pub(super) fn new(
         name: &'static str,
         (source, target): (OwnedFd, OwnedFd),

@@ -3,11 +3,11 @@
 //! receiver.
 //!
 //! The CPU cost is that of `paths`, by the number of packets a call; and that of 64 sockets served
-//! in turn, their bursts sent one by one or all at once. The gap is measured with a stream paced to
-//! 50 Mb/s: one call sends a number of packets when the last of them is due, through a veth pair,
-//! to a receiver that polls without sleeping on another core and records the time of each packet. A
-//! burst arrives at once, and a silence of its own length follows; a receiver's buffer must cover
-//! it.
+//! one after the other, their bursts sent one by one or all at once. The gap is measured with a
+//! stream paced to 50 Mb/s: one call sends a number of packets when the last of them is due,
+//! through a veth pair, to a receiver that polls without sleeping on another core and records the
+//! time of each packet. A burst arrives at once, and a silence of its own length follows; a
+//! receiver's buffer must cover it.
 //!
 //! Sources: udp(7) (`UDP_SEGMENT`); RFC 3550 §6.4.1 (jitter is what receivers see of it).
 //! Does not model a network between the two; a switch would add its own gaps.

@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// Returns all groups; notes what is left out and why.
+/// Returns all groups; notes the omitted ones with the reason.
 fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     let host = Host::here();
     let real = options.sinks.iter().any(|sink| matches!(sink, Sink::Interface(..)));
@@ -119,7 +119,7 @@ fn sizes(options: &Options, sink: &Sink) -> Vec<u32> {
     }
 }
 
-/// Returns the sizes of packets in frames: the usual one, as a plan's packets have it.
+/// Returns the sizes of packets in frames: the usual one, which a plan's packets have.
 fn packet_sizes(options: &Options) -> Vec<u32> {
     match &options.sizes[..] {
         [] => vec![USUAL_BYTES],

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of memory: of any size, of a size that the compiler knows, and with the internet checksum
-//! computed in the same pass.
+//! Copies of memory: of any size, of a size that is constant at compile time, and with the internet
+//! checksum computed in the same pass.
 //!
-//! A packet is copied when it cannot be sent from its place in memory. When the compiler knows its
-//! size, a copy consists of loads and stores only; otherwise registers of 32 bytes take smaller
-//! steps than glibc's of 64. Measured by `pagewire lab copy` (AMD EPYC with AVX-512, glibc 2.36,
-//! rustc 1.95), as multiples of the speed of glibc's memcpy:
+//! A packet is copied when it cannot be sent from its place in memory. When its size is constant at
+//! compile time, a copy consists of loads and stores only; otherwise registers of 32 bytes make
+//! smaller steps than glibc's of 64. Measured by `pagewire lab copy` (AMD EPYC with AVX-512, glibc
+//! 2.36, rustc 1.95), as multiples of the speed of glibc's memcpy:
 //!
 //! - 128 to 2,048 bytes, one size at a time: 1.03 to 1.15 by alignment, geometric means; 0.9 at
 //!   576, 832, 1,088 and so on when both ends are aligned to 64, where glibc's steps fit exactly;
@@ -56,15 +56,15 @@ pub fn oracle(source: &[u8], target: &mut [u8]) {
 //     n <= 2 w:     a register from the front and one from the end, which overlap
 //     n <= 4 w:     2 and 2
 //     ...
-//     n <= 512:     as many as it takes
+//     n <= 512:     as many as needed
 //     else:         a register; then steps of four where the target is aligned; the last four
 //
 // Departures from the published routine (512 bytes at a time, then a string instruction):
 // 1. The rest is copied by registers that overlap with bytes already copied. A string instruction
-//    takes as long to start as 250 bytes take to copy.
+//    needs as long to start as a copy of 250 bytes lasts.
 // 2. Up to 512 bytes there is no loop but a branch for each doubling, so that few branches can be
 //    mispredicted. A jump table with a row for every 32 bytes was 4 % faster when all sizes were
-//    equal, and took half as long again when they were not.
+//    equal, and 50 % slower when they were not.
 // 3. This processor stores registers of 64 bytes (avx512f) in two halves: they are no faster when
 //    source and target are aligned, and 10 % slower when the source is not.
 // 4. Short copies use no masked registers. They take 2.4 ns instead of 7 for sizes without a
@@ -82,13 +82,13 @@ struct Run {
 }
 
 /// # Safety
-/// Has no condition; `unsafe` by the type of the other variants.
+/// There is no condition; `unsafe` by the type of the other variants.
 unsafe fn portable(source: &[u8], target: &mut [u8]) {
     target.copy_from_slice(source);
 }
 
 /// # Safety
-/// Has no condition; `unsafe` by the type of the other variants.
+/// There is no condition; `unsafe` by the type of the other variants.
 unsafe fn portable_and_sum(source: &[u8], target: &mut [u8]) -> u16 {
     // SAFETY: Words needs no instructions of its own.
     let mut words = unsafe { Words::zero() };
@@ -175,7 +175,7 @@ impl Copier {
         unsafe { self.0.run.set.batch(batch) }
     }
 
-    /// True when the variant gives the known answers.
+    /// True when the variant computes the known answers.
     fn is_right(self) -> bool {
         let source: [u8; KNOWN_BYTES] = std::array::from_fn(|n| (n * n / 3 + 200) as u8);
         let fixed = |target: &mut [u8; KNOWN_BYTES]| self.copy_fixed(&source, target);

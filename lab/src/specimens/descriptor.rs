@@ -197,8 +197,8 @@ impl Descriptor {
         variant::here(VARIANTS).map(Self)
     }
 
-    /// Returns the known faults, which give right answers and are slow: for measurements, and for
-    /// the search for stalls. None is ever selected.
+    /// Returns the known faults, which compute right answers and are slow: for measurements, and
+    /// for the search for stalls. None is ever selected.
     pub fn specimens() -> impl Iterator<Item = Self> {
         variant::here(SPECIMENS).map(Self)
     }
@@ -240,7 +240,7 @@ impl Descriptor {
         unsafe { (self.0.run.xdp)(&descriptors[..count], &mut packets[..count]) }
     }
 
-    /// True when the variant gives the known answers.
+    /// True when the variant computes the known answers.
     fn is_right(self) -> bool {
         const COUNT: usize = 37;
         let noise = |index: usize, salt: u64| {

@@ -44,7 +44,7 @@ pub fn exercise() {
 /// Part of the names of the functions in `runs`, by which a tracer selects them.
 pub const WATCHED: &str = "specimens::exercise::runs::";
 
-/// Returns the variant that is selected unless it gives wrong answers on this processor.
+/// Returns the variant that is selected unless it computes wrong answers on this processor.
 fn widest<V>(variants: impl Iterator<Item = V>) -> V {
     variants.last().expect("one variant is everywhere")
 }

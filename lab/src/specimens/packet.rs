@@ -147,7 +147,7 @@ pub fn oracle(frames: &[&[u8]], fields: &mut [Fields]) {
 // 1. The record is written for every frame: one branch for eight frames, not one a field. A frame
 //    that is too short is read as zeroes.
 // 2. A register holds a frame, not a field: frames are far apart, so a register of one field would
-//    take a gather for each. Only compared bytes go to registers that frames share, and only by
+//    need a gather for each. Only compared bytes go to registers that frames share, and only by
 //    AVX-512: comparing lengths by words was half of its time (3.0 ns).
 
 /// Offsets of the fields in a usual frame.
@@ -393,7 +393,7 @@ impl Packet {
         unsafe { (self.0.run)(&frames[..count], &mut fields[..count]) }
     }
 
-    /// True when the variant gives the known answers.
+    /// True when the variant computes the known answers.
     fn is_right(self) -> bool {
         let mut usual = [0; 80];
         for (index, byte) in usual.iter_mut().enumerate() {

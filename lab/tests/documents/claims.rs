@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares the claims of every path with the counts of a measurement file, at 1328 bytes.
 //!
-//! The claims come from the list of paths in the code, so a claim changed after the measurement is
-//! a mismatch.
+//! The claims are those of the list of paths in the code, so a claim changed after the measurement
+//! is a mismatch.
 
 use std::fmt::Write;
 

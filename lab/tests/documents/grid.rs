@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of measurements: one line for each member, one column for each value of a parameter.
 //!
-//! `measure::report::markdown` gives each figure its own row. For a member measured at a dozen
+//! `measure::report::markdown` prints each figure in its own row. For a member measured at a dozen
 //! sizes, one row with a dozen columns is easier to read. The tables have no spreads: a figure with
 //! a warning has the warning's number beside it.
 
@@ -12,7 +12,7 @@ use std::mem::{Discriminant, discriminant};
 use measure::report::number;
 use measure::{Results, Row, Warning};
 
-/// Warnings by the numbers that `measure::report::markdown` gives their kinds.
+/// Warnings by the numbers that `measure::report::markdown` assigns to their kinds.
 pub(crate) struct Marks<'a> {
     warnings: &'a [Warning],
     kinds: Vec<Discriminant<Warning>>,
@@ -86,7 +86,7 @@ pub(crate) fn daggers(text: &str) -> String {
     })
 }
 
-/// Kinds of warnings of one table that are told apart.
+/// Largest number of kinds of warnings that the marks of one table distinguish.
 const KINDS_MAX: usize = 4;
 
 /// Returns a kind of warning in few words.

@@ -73,8 +73,8 @@ pub(crate) fn tables(results: &Results) -> String {
     text
 }
 
-/// Returns a table, and below it the notes of its part: skips with their reasons stand beside the
-/// figures.
+/// Returns a table, and below it the notes of its part, so that skips with their reasons are beside
+/// the figures.
 fn with_notes(mut table: String, results: &Results, part: &str) -> String {
     let mut notes = results.notes.iter().filter_map(|note| note.strip_prefix(part)).peekable();
     if !table.is_empty() && notes.peek().is_some() {

@@ -5,7 +5,7 @@
 //! Between markers, docs/measuring.md has the warnings; docs/measurements.md has tables of
 //! docs/measurements/*.json, docs/kernel.md those of kernel.json, docs/peers.md those of
 //! peers.json, http.json and hls.json, and README.md the picture of paths.json and the headline of
-//! peers.json. `UPDATE=1 cargo test -p lab --test documents` writes them anew. A missing
+//! peers.json. `UPDATE=1 cargo test -p lab --test documents` rewrites them. A missing
 //! measurement file has no table, and the test prints that. No test measures: a figure changes
 //! when a new file is committed.
 #![forbid(unsafe_code)]

@@ -2,8 +2,8 @@
 //! Tests that every figure with a warning carries a mark in the generated documents.
 //!
 //! The documents are made again from the committed files with one change: each figure that has a
-//! warning gets a unique value, so it is found in any table, bar or sentence. A mark, `!2` or
-//! in README.md a dagger, follows it in its cell, or stands in the column of warnings.
+//! warning gets a unique value, so it is found in any table, bar or sentence. A mark, `!2` or in
+//! README.md a dagger, follows it in its cell, or is in the column of warnings.
 //!
 //! Does not look at sentences written by hand.
 

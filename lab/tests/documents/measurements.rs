@@ -58,7 +58,7 @@ const SECTIONS: &[Section] = &[
                         of a step; both ends are charged",
                 metrics: &["CPU cost"],
                 only: &[("transport", &["tcp"]), ("bytes", &["4096", "131072", "1048576"])],
-                // The paths of MSG_ZEROCOPY are left out: veth copies what they send.
+                // The paths of MSG_ZEROCOPY are left out: veth copies their bytes.
                 members: &["read_write", "mmap_send", "sendfile", "splice", "uring_send"],
                 lines: &["step"],
                 columns: "bytes",

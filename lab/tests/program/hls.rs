@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::pacing::has_server;
-use crate::{folder, has_network, lab, read, said};
+use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn every_part_is_measured_beside_plain_ranges_and_copies_no_media() {
@@ -21,7 +21,7 @@ fn every_part_is_measured_beside_plain_ranges_and_copies_no_media() {
     let file = folder.path().join("hls.json");
     let output = lab(&["hls", "--quick", "--json", file.to_str().unwrap()]);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{}", results["warnings"]);
     let rows = results["rows"].as_array().unwrap();
@@ -61,6 +61,6 @@ fn a_part_of_hls_that_is_not_known_is_told_which_are() {
     }
     let output = lab(&["hls", "--quick", "--part", "smell"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
-    assert!(said.contains("part smell: no such part of hls; write one of together"), "{said}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("part smell: no such part of hls; write one of together"), "{stderr}");
 }

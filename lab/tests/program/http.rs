@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::pacing::has_server;
-use crate::{folder, has_network, lab, read, said};
+use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn every_server_is_measured_in_every_part_or_skipped_with_the_reason() {
@@ -16,7 +16,7 @@ fn every_server_is_measured_in_every_part_or_skipped_with_the_reason() {
     let file = folder.path().join("http.json");
     let output = lab(&["http", "--quick", "--json", file.to_str().unwrap()]);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{}", results["warnings"]);
     let rows = results["rows"].as_array().unwrap();
@@ -64,8 +64,11 @@ fn a_part_that_is_not_known_is_told_which_are() {
     }
     let output = lab(&["http", "--quick", "--part", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
-    assert!(said.contains("part telepathy: no such part of http; write one of small"), "{said}");
+    let stderr = stderr(&output);
+    assert!(
+        stderr.contains("part telepathy: no such part of http; write one of small"),
+        "{stderr}"
+    );
 }
 
 /// Parts, and a figure that each has.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::{PROGRAM, folder, lab, read, said};
+use crate::{PROGRAM, folder, lab, read, stderr};
 
 /// Makes a checkout whose User Mode Linux is this script; `$1` is the kernel's whole command line.
 fn checkout(root: &Path, boot: &str) {
@@ -70,7 +70,7 @@ fn variants_of_a_kernel_have_their_costs_and_ratios() {
         .arg(&json)
         .output()
         .expect("the program runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let results = read(&json);
     let rows = results["rows"].as_array().unwrap();
     let samples = |member: &str, metric: &str| {
@@ -98,9 +98,9 @@ fn a_guest_that_dies_is_named_with_its_last_words() {
     let tree = folder.path().to_str().unwrap();
     let output = lab(&["kernel", "--part", "memcpy", "--tree", tree]);
     assert_eq!(output.status.code(), Some(1));
-    let said = said(&output);
+    let stderr = stderr(&output);
     let wanted = "self-test of memcpy in User Mode Linux: exit status: 134; Kernel panic - not";
-    assert!(said.contains(wanted), "{said}");
+    assert!(stderr.contains(wanted), "{stderr}");
 }
 
 #[test]
@@ -113,12 +113,12 @@ fn what_is_missing_is_what_the_script_says() {
     let tree = folder.path().to_str().unwrap();
     let output = lab(&["kernel", "--part", "memcpy", "--tree", tree]);
     assert_eq!(output.status.code(), Some(1));
-    let text = said(&output);
+    let text = stderr(&output);
     let wanted = "uml/build.sh: exit status: 1; uml: no flex; apt-get install flex";
     assert!(text.contains(wanted), "{text}");
     // The scripts of this part are not in this checkout.
     let output = lab(&["kernel", "--part", "vectorise", "--tree", tree]);
-    let text = said(&output);
+    let text = stderr(&output);
     assert!(text.contains("kernel/vectorise/result.md: not in this checkout"), "{text}");
 }
 
@@ -150,7 +150,7 @@ fn ctrl_c_ends_a_guest_that_hangs() {
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
         let gone = (0..100).any(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            // A process that nobody has waited for may still exist as a zombie.
+            // A process that no parent has waited for may still exist as a zombie.
             let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
             test_kill_process(pid).is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
         });
@@ -168,12 +168,12 @@ fn what_is_asked_wrongly_is_told_what_to_write() {
         (&["--tree", tree][..], 2, "no kernel/uml/boot.sh in it; name a checkout of pagewire"),
     ] {
         let output = lab(&[&["kernel"], arguments].concat());
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
     }
     let output = Command::new(PROGRAM).args(["kernel"]).current_dir("/").output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
-    let text = said(&output);
+    let text = stderr(&output);
     assert!(text.contains("a checkout of pagewire, whose kernel/ it builds and boots"), "{text}");
     assert!(text.contains("name one by --tree"), "{text}");
     let help = lab(&["kernel", "--help"]);

@@ -4,8 +4,8 @@
 //!
 //! No test judges a figure: the CPU cost of a path is measured on a quiet machine. The tests assert
 //! that every figure is present, that counts equal claims, and that bad input and faults are
-//! reported. Takes about ten seconds; skips tests that need a network namespace where the host
-//! allows none, with the reason.
+//! reported. The run lasts about ten seconds; tests that need a network namespace are skipped where
+//! the host allows none, with the reason.
 
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ fn lab(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().expect("the program runs")
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -63,7 +63,7 @@ fn measure(folder: &Path, name: &str) -> PathBuf {
         "--json",
         file.to_str().unwrap(),
     ]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     file
 }
 
@@ -127,8 +127,8 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
         "--html",
         &html,
     ]);
-    assert!(output.status.success(), "{}", said(&output));
-    let (shown, named) = (String::from_utf8_lossy(&output.stdout), said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (shown, named) = (String::from_utf8_lossy(&output.stdout), stderr(&output));
     assert!(shown.is_empty() && named.contains(&format!("wrote {html}\n")), "{shown}{named}");
     let shown = lab(&["report", first.to_str().unwrap()]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -139,7 +139,7 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
     let page = fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && page.contains("wire_sendfile"));
     let output = lab(&["compare", first.to_str().unwrap(), second.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let compared = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(compared.contains(" better, ") && compared.contains(" unchanged"), "{compared}");
     assert!(compared.lines().count() <= 20, "{compared}");
@@ -158,7 +158,7 @@ fn every_experiment_is_explained_with_the_options_that_it_takes() {
     for name in names.into_iter().filter(|name| *name != "stalls") {
         let output = lab(&[name, "--help"]);
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{name}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
         assert!(shown.starts_with(&format!("pagewire lab {name}: ")), "{shown}");
         for part in ["measures ", "members ", "sinks ", "units ", "duration ", "example "] {
             let line = |line: &str| line.starts_with(part) && line.trim_end().len() > part.len();
@@ -176,9 +176,9 @@ fn every_experiment_is_explained_with_the_options_that_it_takes() {
         "a long option has its own line: {seal}"
     );
     let all = lab(&["--help"]);
-    assert!(String::from_utf8_lossy(&all.stdout).contains("--interface"), "{}", said(&all));
+    assert!(String::from_utf8_lossy(&all.stdout).contains("--interface"), "{}", stderr(&all));
     let stalls = lab(&["stalls", "--help"]);
-    assert!(String::from_utf8_lossy(&stalls.stdout).contains("--self"), "{}", said(&stalls));
+    assert!(String::from_utf8_lossy(&stalls.stdout).contains("--self"), "{}", stderr(&stalls));
     let unknown = lab(&["nothing", "--help"]);
     assert_eq!(unknown.status.code(), Some(2));
 }
@@ -202,11 +202,11 @@ fn ctrl_c_keeps_what_was_measured() {
     std::thread::sleep(Duration::from_secs(4));
     let id = Pid::from_raw(child.id() as i32).unwrap();
     kill_process(id, Signal::INT).unwrap();
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("what was measured is kept"), "{said}");
-    assert!(said.contains("not all of it was measured"), "{said}");
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{stderr}");
+    assert!(stderr.contains("what was measured is kept"), "{stderr}");
+    assert!(stderr.contains("not all of it was measured"), "{stderr}");
     let results = read(&file);
     assert_eq!(results["complete"], false);
     assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "CPU cost"));
@@ -224,7 +224,7 @@ fn what_is_measured_in_memory_needs_no_network() {
         .env("PATH", "/nonexistent")
         .output()
         .expect("the program runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let results = read(Path::new(&json));
     assert_eq!((&results["experiment"], &results["complete"]), (&"cipher".into(), &true.into()));
     let rows = results["rows"].as_array().unwrap();
@@ -247,7 +247,7 @@ fn what_is_measured_in_memory_needs_no_network() {
     assert!(rows.iter().all(|row| row["member"] == "openssl" || row["member"] == "portable"));
     assert!(fs::read_to_string(html).unwrap().contains("AES-256"));
     let output = lab(&["compare", &json, &json]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("0 figures better, 0 worse"), "{shown}");
 }
@@ -272,8 +272,8 @@ fn a_full_disk_is_said_after_the_table() {
     assert_eq!(output.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("mmap_gso"), "the table comes first: {shown}");
-    let said = said(&output);
-    assert!(said.contains("writing /dev/full: No space left on device"), "{said}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("writing /dev/full: No space left on device"), "{stderr}");
 }
 
 #[test]
@@ -297,8 +297,8 @@ fn bad_input_is_told_what_to_write() {
         (&["paths", "--interface", "lo"][..], 2, "--to"),
     ] {
         let output = lab(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
     }
 }
 
@@ -310,16 +310,16 @@ fn without_unshare_the_need_is_named() {
         .output()
         .expect("the program runs");
     assert_eq!(output.status.code(), Some(1));
-    let said = said(&output);
-    assert!(said.contains("this needs the program unshare (util-linux)"), "{said}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("this needs the program unshare (util-linux)"), "{stderr}");
 }
 
 #[test]
 fn a_device_that_does_not_lead_there_is_refused_and_nothing_is_sent() {
     let output = lab(&["paths", "--quick", "--interface", "no-such-device", "--to", "127.0.0.1"]);
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let said = said(&output);
-    assert!(said.contains("the route to 127.0.0.1 leads by lo"), "{said}");
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let stderr = stderr(&output);
+    assert!(stderr.contains("the route to 127.0.0.1 leads by lo"), "{stderr}");
 }
 
 /// A veth pair stands in for a card; the laboratory then makes no device itself.
@@ -337,10 +337,10 @@ fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
         .args(["--user", "--map-root-user", "--net", "--", "sh", "-ec", script, PROGRAM])
         .output()
         .expect("unshare runs");
-    if !output.status.success() && said(&output).starts_with("unshare:") {
-        return eprintln!("skip: no user namespace: {}", said(&output).trim());
+    if !output.status.success() && stderr(&output).starts_with("unshare:") {
+        return eprintln!("skip: no user namespace: {}", stderr(&output).trim());
     }
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = results["rows"].as_array().unwrap();
     let cpu_s_per_gb =

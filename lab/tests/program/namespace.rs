@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-/// True where the host lets this program make a network; else prints the reason as a skip.
+/// True where the host lets this program make a network; otherwise prints the reason as a skip.
 pub(crate) fn has_network() -> bool {
     for kind in [&["--net", "true"][..], &["--user", "--map-root-user", "--net", "true"]] {
         if Command::new("unshare").args(kind).output().is_ok_and(|tried| tried.status.success()) {

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{PROGRAM, folder, has_network, lab, read, said};
+use crate::{PROGRAM, folder, has_network, lab, read, stderr};
 
-/// True where the server's program is built too; else prints the skip.
+/// True where the server's program is built too; otherwise prints the skip.
 pub(crate) fn has_server() -> bool {
     let built = Path::new(PROGRAM).with_file_name("pagewire").exists();
     if !built {
@@ -27,7 +27,7 @@ fn streams_are_smoother_by_short_bursts_and_every_figure_is_there() {
     let json = file.to_str().unwrap();
     let output = lab(&["pacing", "--quick", "--sessions", "6", "--rounds", "1", "--json", json]);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{results}");
     let rows = results["rows"].as_array().unwrap();
@@ -63,7 +63,7 @@ fn streams_are_smoother_by_short_bursts_and_every_figure_is_there() {
         let most = figure(member, burst_ms, "delay factor, most");
         assert!(most >= figure(member, burst_ms, "delay factor, median"));
     }
-    // Nine or ten packets of 2.1 ms are a burst of 20 ms, whatever the machine's load.
+    // Nine or ten packets of 2.1 ms are a burst of 20 ms, at any load of the machine.
     let long = figure("user", "20", "longest burst");
     assert!((9.0..=40.0).contains(&long), "{long} packets");
     assert!(figure("user", "20", "longest burst, bytes") == 1316.0 * long);
@@ -84,6 +84,6 @@ fn a_pacer_that_is_not_known_is_told_which_are() {
     }
     let output = lab(&["pacing", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
-    assert!(said.contains("member telepathy: no such pacer; write user or txtime"), "{said}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("member telepathy: no such pacer; write user or txtime"), "{stderr}");
 }

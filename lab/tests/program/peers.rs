@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::{folder, has_network, lab, read, said};
+use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn every_peer_is_verified_and_measured_or_skipped_with_its_cure() {
@@ -15,7 +15,7 @@ fn every_peer_is_verified_and_measured_or_skipped_with_its_cure() {
     let file = folder.path().join("peers.json");
     let output = lab(&["peers", "--quick", "--json", file.to_str().unwrap()]);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     let rows = results["rows"].as_array().unwrap();
     let figure = |member: &str, metric: &str| -> Option<f64> {
@@ -54,9 +54,9 @@ fn a_peer_that_is_not_known_is_told_which_are() {
     }
     let output = lab(&["peers", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
-    assert!(said.contains("member telepathy: no such peer"), "{said}");
-    assert!(said.contains("pagewire, gstreamer_own"), "{said}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("member telepathy: no such peer"), "{stderr}");
+    assert!(stderr.contains("pagewire, gstreamer_own"), "{stderr}");
 }
 
 /// Name of each member; true if it streams; true if it serves downloads.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::{PROGRAM, folder, has_network, lab, read, said};
+use crate::{PROGRAM, folder, has_network, lab, read, stderr};
 
 /// Measures parts of the experiment in a few seconds.
 fn measured(members: &[&str]) -> Value {
@@ -15,7 +15,7 @@ fn measured(members: &[&str]) -> Value {
     let mut words = vec!["planning", "--quick", "--json", file.to_str().unwrap()];
     words.extend(members.iter().flat_map(|name| ["--member", name]));
     let output = lab(&words);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{results}");
     results
@@ -88,9 +88,9 @@ fn a_part_that_is_not_known_is_told_which_are() {
     }
     let output = lab(&["planning", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
+    let stderr = stderr(&output);
     assert!(
-        said.contains("member telepathy: no such part of planning; write one of scan, tables, "),
-        "{said}"
+        stderr.contains("member telepathy: no such part of planning; write one of scan, tables, "),
+        "{stderr}"
     );
 }

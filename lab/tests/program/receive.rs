@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::{folder, has_network, lab, read, said};
+use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn every_way_to_receive_has_its_figures() {
@@ -18,7 +18,7 @@ fn every_way_to_receive_has_its_figures() {
     let output = lab(&words);
     // The table names each failed way and its reason.
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     let rows = results["rows"].as_array().unwrap();
     let figure = |member: &str, metric: &str, sender: &str| -> Option<f64> {
@@ -47,7 +47,7 @@ fn a_way_that_is_not_there_is_told_which_are() {
     }
     let output = lab(&["receive", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = said(&output);
-    assert!(said.contains("member telepathy: no such way to receive"), "{said}");
-    assert!(said.contains("recvfrom, recvmmsg"), "{said}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("member telepathy: no such way to receive"), "{stderr}");
+    assert!(stderr.contains("recvfrom, recvmmsg"), "{stderr}");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PROGRAM, folder, lab, read, said};
+use super::{PROGRAM, folder, lab, read, stderr};
 
 #[test]
 fn a_grid_has_its_cells_its_best_the_paper_and_libraries_and_leaves_nothing() {
@@ -30,7 +30,7 @@ fn a_grid_has_its_cells_its_best_the_paper_and_libraries_and_leaves_nothing() {
         "--json",
         file.to_str().unwrap(),
     ]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{results}");
     assert!(!results["command"].as_str().unwrap().contains("--inside"));
@@ -97,10 +97,10 @@ fn a_seal_measurement_that_is_interrupted_leaves_nothing_and_keeps_what_it_has()
         .expect("the program runs");
     std::thread::sleep(Duration::from_secs(3));
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
-    assert!(said.contains("what was measured is kept"), "{said}");
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{stderr}");
+    assert!(stderr.contains("what was measured is kept"), "{stderr}");
     assert_eq!(read(&file)["complete"], Value::Bool(false));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "all is removed");
 }
@@ -113,7 +113,7 @@ fn what_seal_cannot_measure_is_said() {
         (&["seal", "--threads", "0"][..], 2, "--threads"),
     ] {
         let output = lab(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
     }
 }

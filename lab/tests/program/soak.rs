@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs `lab soak` through the real programs: a minute of viewers of all transports who come, go,
-//! seek and vanish costs no packet, no refused session and no descriptor.
+//! Runs `lab soak` through the real programs: a minute of viewers of all transports that join,
+//! leave, seek and vanish causes no lost packet, no refused session and no lost descriptor.
 //!
 //! Does not judge memory: a minute is too short for it.
 
 use std::process::Command;
 
 use crate::pacing::has_server;
-use crate::{folder, has_network, lab, read, said};
+use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn viewers_who_come_and_go_lose_no_packet_and_leave_no_descriptor() {
@@ -22,7 +22,7 @@ fn viewers_who_come_and_go_lose_no_packet_and_leave_no_descriptor() {
     let file = folder.path().join("soak.json");
     let output = lab(&["soak", "--quick", "--json", file.to_str().unwrap()]);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{}{table}", results["notes"]);
     let rows = results["rows"].as_array().unwrap();
@@ -41,7 +41,7 @@ fn viewers_who_come_and_go_lose_no_packet_and_leave_no_descriptor() {
     for some in ["packets received", "seeks", "segments of HLS", "downloads", "resident memory"] {
         assert!(figure(some) > 0.0, "{some}: {table}");
     }
-    // Viewers who leave come back.
+    // Viewers that leave return.
     assert!(figure("sessions begun") > figure("viewers"), "{table}");
     let (start, end) = (figure("descriptors at the start"), figure("descriptors at the end"));
     assert!(end <= start && figure("descriptors, the most") > start, "{table}");

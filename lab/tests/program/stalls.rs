@@ -2,8 +2,8 @@
 //! Runs the stall finder through the real program: on its own kernels and specimens, on a C program
 //! made here, and on commands that cannot be watched.
 //!
-//! Counts are exact and no test measures time. Takes some ten seconds; a tracer that cannot be used
-//! here is skipped, with the reason.
+//! Counts are exact and no test measures time. The run lasts some ten seconds; a tracer that cannot
+//! be used here is skipped, with the reason.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{PROGRAM, folder, lab, read, said};
+use super::{PROGRAM, folder, lab, read, stderr};
 
 /// Returns the pairs of a report that were found within a function of this name.
 fn within<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
@@ -26,10 +26,10 @@ fn the_fault_is_found_in_the_program_itself_and_nothing_in_what_it_uses() {
     let file = folder.path().join("check.json");
     let output = lab(&["stalls", "--self", "--json", file.to_str().unwrap()]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    if said(&output).contains("this needs lackey or steps") {
-        return eprintln!("skip: {}", said(&output).trim());
+    if stderr(&output).contains("this needs lackey or steps") {
+        return eprintln!("skip: {}", stderr(&output).trim());
     }
-    assert_eq!(output.status.code(), Some(0), "{shown}{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{shown}{}", stderr(&output));
     let check = read(&file);
     for passed in check["passed"].as_array().unwrap() {
         eprintln!("skip: {}", passed.as_str().unwrap());
@@ -73,7 +73,7 @@ fn program(folder: &std::path::Path) -> Option<PathBuf> {
     let mut compiler = Command::new("cc");
     match compiler.args(["-O1", "-g", "-o"]).arg(&program).arg(&source).output() {
         Ok(output) => {
-            assert!(output.status.success(), "{}", said(&output));
+            assert!(output.status.success(), "{}", stderr(&output));
             Some(program)
         }
         Err(error) => {
@@ -114,12 +114,12 @@ fn a_program_is_reported_with_its_line_and_the_status_says_so_when_asked() {
             lab(&[&options[..], more, &["--", program]].concat())
         };
         let output = run("torn", &["--fail", "--json", "-"]);
-        if said(&output).contains("this needs") {
-            eprintln!("skip: {}", said(&output).trim());
+        if stderr(&output).contains("this needs") {
+            eprintln!("skip: {}", stderr(&output).trim());
             continue;
         }
-        assert_eq!(output.status.code(), Some(3), "{tracer}: {}", said(&output));
-        assert!(said(&output).contains("sum "), "the program's own output stands aside");
+        assert_eq!(output.status.code(), Some(3), "{tracer}: {}", stderr(&output));
+        assert!(stderr(&output).contains("sum "), "the program's own output stands aside");
         let report: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
         assert_eq!((&report["blocked"], &report["exit"]), (&100.into(), &5.into()), "{tracer}");
         let pair = &report["pairs"][0];
@@ -135,12 +135,12 @@ fn a_program_is_reported_with_its_line_and_the_status_says_so_when_asked() {
             assert!(shown.contains(part), "{tracer}: {part} in {shown}");
         }
         let output = run("whole", &["--fail"]);
-        assert_eq!(output.status.code(), Some(0), "{tracer}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{tracer}: {}", stderr(&output));
         // Both bounds: a reach of four finds a store four instructions back, a reach of one does
         // not.
         let output = run("torn", &["--fail", "--reach", "1"]);
-        let near = if said(&output).is_empty() { output.status.code() } else { None };
-        assert!([Some(0), Some(3)].contains(&near), "{tracer}: {}", said(&output));
+        let near = if stderr(&output).is_empty() { output.status.code() } else { None };
+        assert!([Some(0), Some(3)].contains(&near), "{tracer}: {}", stderr(&output));
     }
 }
 
@@ -161,8 +161,8 @@ fn what_cannot_be_watched_is_said_in_a_line() {
         (&["stalls", "true"], "true"),
     ] {
         let output = lab(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
     }
     let listed = lab(&["stalls", "--list"]);
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -180,12 +180,12 @@ fn without_valgrind_the_next_way_is_named_and_taken() {
     };
     let output = alone(&["stalls", "--by", "lackey", "--", "/bin/true"]);
     assert_eq!(output.status.code(), Some(1));
-    let said_by = said(&output);
-    assert!(said_by.contains("valgrind: not installed: "), "{said_by}");
-    assert!(said_by.contains("; apt install valgrind; the tracer "), "{said_by}");
+    let message = stderr(&output);
+    assert!(message.contains("valgrind: not installed: "), "{message}");
+    assert!(message.contains("; apt install valgrind; the tracer "), "{message}");
     let options = ["stalls", "--steps", "10", "--json", "-", "--", "/bin/true"];
     let output = alone(&options);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr(&output));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_ne!(report["tracer"], "lackey");
     let notes = report["notes"].to_string();

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::pacing::has_server;
-use crate::{folder, has_network, lab, read, said};
+use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn mp4_is_sent_by_long_runs_and_whole() {
@@ -16,7 +16,7 @@ fn mp4_is_sent_by_long_runs_and_whole() {
     let json = file.to_str().unwrap();
     let output = lab(&["tracks", "--quick", "--sessions", "8", "--rounds", "1", "--json", json]);
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}{table}", said(&output));
+    assert!(output.status.success(), "{}{table}", stderr(&output));
     let results = read(&file);
     assert_eq!(results["complete"], true, "{results}");
     let rows = results["rows"].as_array().unwrap();
@@ -45,5 +45,5 @@ fn mp4_is_sent_by_long_runs_and_whole() {
 fn an_unknown_case_is_refused_with_the_names() {
     let output = lab(&["tracks", "--member", "avi"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("ts, mp4, mp4_sound, mp4_one_by_one"), "{}", said(&output));
+    assert!(stderr(&output).contains("ts, mp4, mp4_sound, mp4_one_by_one"), "{}", stderr(&output));
 }

@@ -162,7 +162,7 @@ fn marks(numbers: &[usize]) -> String {
 
 /// Ratios of a metric's rows to a reference, shown beside them.
 struct Ratios<'a> {
-    /// The metric that they belong to: the CPU cost, else the first that is not a ratio.
+    /// The metric that they belong to: the CPU cost, otherwise the first that is not a ratio.
     of: &'a str,
     /// Metrics of the ratios.
     metrics: Vec<&'a str>,
@@ -203,7 +203,7 @@ impl<'a> Ratios<'a> {
         self.rows.get(&(metric, key(row))).copied()
     }
 
-    /// True when this row stands beside another one and needs no table of its own.
+    /// True when this row is printed beside another one and needs no table of its own.
     fn is_beside(&self, row: &'a Row) -> bool {
         self.beside(row, &row.metric).is_some_and(|found| std::ptr::eq(found, row))
     }

@@ -7,7 +7,7 @@
 //! page's style sheet defines.
 //!
 //! Sources: SVG 2; Tufte, "The Visual Display of Quantitative Information" (names beside the data,
-//! no boxes); Okabe and Ito's palette, which colour-blind readers can tell apart.
+//! no boxes); Okabe and Ito's palette, which colour-blind readers can distinguish.
 //! Does not lay out in the browser; a plot scales as a picture does.
 
 use std::collections::BTreeMap;
@@ -45,11 +45,11 @@ impl Styles {
             for row in &section.rows {
                 let name = family(&row.member);
                 let others = section.rows.iter().map(|row| family(&row.member));
-                let taken: Vec<usize> =
+                let used: Vec<usize> =
                     others.filter_map(|other| families.get(other)).map(|(c, _)| *c).collect();
                 let next = families.len() % COLOURS;
                 let free = (0..COLOURS).map(|step| (next + step) % COLOURS);
-                let colour = free.clone().find(|colour| !taken.contains(colour)).unwrap_or(next);
+                let colour = free.clone().find(|colour| !used.contains(colour)).unwrap_or(next);
                 let (colour, labels) = families.entry(name).or_insert((colour, 0));
                 styles.entry(section.label(row)).or_insert_with(|| {
                     *labels += 1;

@@ -2,8 +2,8 @@
 //! Groups a measurement's rows into the sections of tables and plots.
 //!
 //! Rows of one metric are compared with each other. Parameters that all of them share (a transport,
-//! a sink) stand once, above; a parameter that every row has and that leaves enough rows on each
-//! side divides them; the others are part of a row's label. A number that most members were
+//! a sink) are printed once, above; a parameter that every row has and that leaves enough rows on
+//! each side divides them; the others are part of a row's label. A number that most members were
 //! measured at several values of (packet size, sessions) is the axis of lines.
 //!
 //! Depends on no name of a parameter except [`APART`] and no value except [`PAPER_SIZE`]. Does not

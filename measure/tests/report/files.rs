@@ -147,9 +147,9 @@ fn a_full_device_is_said_with_a_cure() {
     assert_eq!(error, expected);
 }
 
-/// A limit on file size (setrlimit(2)) stands for a disk that fills up during the write: the error
-/// comes after a part is written. The limit applies to the process, so this test runs itself again
-/// below a shell that sets it.
+/// A limit on file size (setrlimit(2)) simulates a disk that fills up during the write: the error
+/// is returned after a part is written. The limit applies to the process, so this test runs itself
+/// again below a shell that sets it.
 #[test]
 fn a_disk_that_fills_up_leaves_the_old_file_and_no_other() {
     if let Some(path) = std::env::var_os(LIMITED) {
@@ -168,9 +168,9 @@ fn a_disk_that_fills_up_leaves_the_old_file_and_no_other() {
         .env(LIMITED, &path)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("1 passed"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(stdout.contains("1 passed"), "{stdout}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "the old file\n");
     assert_eq!(names(folder.path()), ["a.json"]);
 }

@@ -2,7 +2,8 @@
 //! Report formats: exact outputs of a small measurement, and general rules checked on a large one
 //! in the shape of a full run.
 //!
-//! The large one's page is left in cargo's temporary folder (target/tmp/report.html), to look at.
+//! The large one's page is left in cargo's temporary folder (target/tmp/report.html), for
+//! inspection.
 
 use std::path::Path;
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments in the form `cbcs` of common encryption: which of their bytes are enciphered, and the
-//! boxes that say so.
+//! Segments in the `cbcs` scheme of common encryption: selects the bytes to encrypt, and writes the
+//! boxes that describe them.
 //!
 //! Of each slice of pictures the first 128 bytes (H.264) or 256 (H.265) stay clear, because
-//! decoders in hardware read slice headers; of the rest one block in ten is enciphered. Of a sample
-//! of sound all whole blocks are. All messages begin with the same initialization vector, which the
-//! initialization section holds.
+//! hardware decoders read slice headers; of the rest one block in ten is encrypted. Of a sample of
+//! sound all whole blocks are encrypted. All messages start with the same initialization vector,
+//! which the initialization section holds.
 //!
 //! Costs a look at the length of each NAL unit, and 6 bytes a slice in the segment.
 //!
 //! Sources: ISO/IEC 23001-7 §8.1 (pssh), §8.2 (tenc), §7.2 (senc), §9.5 (subsamples), §10.4 (cbcs);
 //! ISO/IEC 14496-12 §8.12 (sinf), §8.7.8 and §8.7.9 (saiz, saio).
-//! Does not encipher, make keys, or read slice headers; AV1, whose tiles it would have to find, is
+//! Does not encrypt, create keys, or read slice headers; AV1, whose tiles it would have to find, is
 //! refused ([`is_protectable`]).
 
 use std::io;
@@ -20,13 +20,13 @@ use std::ops::Range;
 use super::movie_fragment::{BOX_BYTES, FULL_BOX_BYTES, FragmentTrack, box_head, full_box_head};
 use crate::tracks::Codec;
 
-/// Bytes of a slice that stay clear, its header among them. Headers of x264 with 16 references and
-/// weights take 33 bytes; those of x265 in 1080 rows 50, most of them two or three for each row of
+/// Bytes of a slice that stay clear, including its header. Headers of x264 with 16 references and
+/// weights have 33 bytes; those of x265 in 1080 rows 50, most of them two or three for each row of
 /// blocks, which 4K has twice.
 const CLEAR_BYTES_H264: usize = 128;
 const CLEAR_BYTES_H265: usize = 256;
 
-/// Blocks of pictures that are enciphered, and those behind them that are not.
+/// Encrypted blocks of pictures, and the clear blocks after them.
 const PATTERN: (u8, u8) = (1, 9);
 
 /// Bytes of a block of the cipher.
@@ -44,22 +44,22 @@ pub struct CommonEncryption {
 /// Bytes of a segment's media that are one message of the cipher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtectedBytes {
-    /// Where they lie: whole blocks.
+    /// Their offsets: whole blocks.
     pub bytes: Range<usize>,
-    /// Blocks that stay clear behind each that is enciphered.
+    /// Clear blocks after each encrypted one.
     pub clear_blocks: usize,
 }
 
-/// True for a codec whose samples can be enciphered.
+/// True for a codec whose samples can be encrypted.
 pub(super) fn is_protectable(codec: &Codec) -> bool {
     !matches!(codec, Codec::Av1(_))
 }
 
 /// Subsamples of the samples of a track in a segment.
 pub(super) struct SubsampleMaps {
-    /// Number of those of each sample.
+    /// Number of subsamples of each sample.
     counts: Vec<u8>,
-    /// Clear bytes, and protected ones behind them.
+    /// Clear bytes, and the protected ones after them.
     subsamples: Vec<(u16, u32)>,
 }
 
@@ -68,8 +68,8 @@ const SUBSAMPLE_BYTES: usize = 6;
 /// Subsamples of a sample at most: their size is one byte.
 const SUBSAMPLES_MAX: usize = (u8::MAX as usize - 2) / SUBSAMPLE_BYTES;
 
-/// Finds the bytes to be enciphered of a track whose samples lie in `media`, appends them to
-/// `protected`, and returns the maps that pictures need.
+/// Finds the bytes to encrypt of a track whose samples are in `media`, appends them to `protected`,
+/// and returns the maps that pictures need.
 ///
 /// # Errors
 /// A sample whose clear bytes cannot be described.
@@ -113,7 +113,7 @@ pub(super) fn protect(
     Ok(length_bytes.map(|_| maps))
 }
 
-/// Leaves so many of the smallest slices clear.
+/// Leaves this many of the smallest slices clear.
 fn drop_smallest(slices: &mut Vec<Range<usize>>, count: usize) {
     let mut by_size: Vec<usize> = (0..slices.len()).collect();
     by_size.sort_by_key(|&at| slices[at].len());
@@ -151,7 +151,7 @@ fn slices(codec: &Codec, sample: &[u8], length_bytes: usize) -> Vec<Range<usize>
     slices
 }
 
-/// The subsamples of a sample of so many bytes.
+/// Returns the subsamples of a sample of this many bytes.
 fn subsamples(sample_bytes: usize, slices: &[Range<usize>]) -> Vec<(u16, u32)> {
     let mut map = Vec::with_capacity(slices.len() + 1);
     let mut put = |mut clear: usize, protected: usize| {
@@ -226,7 +226,7 @@ const COMMON_SYSTEM: [u8; 16] = [
     0x10, 0x77, 0xef, 0xec, 0xc0, 0xb2, 0x4d, 0x02, 0xac, 0xe3, 0x3c, 0x1e, 0x52, 0xe2, 0xfb, 0x4b,
 ];
 
-/// Boxes on the way from `moov` to sample descriptions.
+/// Path of boxes from `moov` to sample descriptions.
 const CONTAINERS: [&[u8; 4]; 5] = [b"moov", b"trak", b"mdia", b"minf", b"stbl"];
 
 impl CommonEncryption {
@@ -239,7 +239,7 @@ impl CommonEncryption {
         out.extend(0_u32.to_be_bytes());
     }
 
-    /// An initialization section ([`super::init_section`]) whose tracks are enciphered.
+    /// Converts an initialization section ([`super::init_section`]) to one of encrypted tracks.
     pub(super) fn protected(&self, section: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(section.len() + 512);
         for (kind, content) in boxes(section) {
@@ -283,7 +283,7 @@ impl CommonEncryption {
     }
 }
 
-/// The boxes of what was written here: kind and content.
+/// Returns the boxes written here: kind and content.
 fn boxes(bytes: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

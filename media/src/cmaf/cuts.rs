@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Times at which the tracks of a file are cut into segments.
 //!
-//! The pictures decide: a cut is made before a key frame, at the last one that keeps the segment
-//! within the target duration as it is rounded in a playlist, else at the next one. Where none
-//! comes within [`KEY_FRAME_WAIT_S`], a cut is made at a picture that needs others before it: a
-//! player that seeks there shows pictures only from the next key frame on, and one that plays on
-//! notices nothing. Behind the last picture, and in files of sound alone, a segment lasts the
-//! target duration. All other tracks are cut at the sample that is decoded first from the same time
-//! on.
+//! The pictures determine the cuts: a cut is made before a key frame, at the last one that keeps
+//! the segment within the target duration as rounded in a playlist, else at the next one. If there
+//! is none within [`KEY_FRAME_WAIT_S`], a cut is made at a picture that needs others before it: a
+//! player that seeks there shows pictures only from the next key frame on, but continuous play is
+//! unaffected. After the last picture, and in files of sound alone, a segment lasts the target
+//! duration. All other tracks are cut at the sample that is decoded first from the same time on.
 //!
 //! Costs one pass over the samples of the pictures; 12 bytes a segment.
 //!
 //! Sources: RFC 8216 §3 (independent segments), §4.3.3.1 (rounding of durations).
-//! Does not look at bytes: what the file marks as a key frame is one.
+//! Does not examine samples: the file's marks of key frames are trusted.
 
 use std::ops::Range;
 
 use crate::TICKS_PER_SECOND;
 use crate::tracks::{Presentation, Track, TrackMedia, scaled};
 
-/// Longest time without a key frame that makes one long segment; players hold whole segments.
+/// Longest time without a key frame that becomes one long segment; players hold whole segments.
 pub(super) const KEY_FRAME_WAIT_S: u64 = 60;
 
-/// Segments of a file at most: two days of six seconds each. One that has more is not cut.
+/// Most segments of a file: two days of six seconds each. A file with more is not cut.
 pub(super) const CUTS_MAX: usize = 1 << 15;
 
 /// The cuts of a file; at least one segment.
@@ -30,7 +29,7 @@ pub(super) const CUTS_MAX: usize = 1 << 15;
 pub(super) struct Cuts {
     /// Index of the track that decides.
     pub(super) leading: usize,
-    /// Start of each segment on the timeline of presentation, in ticks; the first is that of the
+    /// Start of each segment on the presentation timeline, in ticks; the first start is that of the
     /// first sample of the leading track.
     starts: Vec<i64>,
     /// Number of the first sample of the leading track in each segment.
@@ -43,7 +42,7 @@ pub(super) struct Cuts {
 
 impl Cuts {
     /// Cuts a presentation by its track `leading`, into segments of `target_s` seconds; `first` is
-    /// the time at which the first of all tracks begins. None where there are too many.
+    /// the time at which the first of all tracks begins. `None` if there are too many.
     pub(super) fn of(
         presentation: &Presentation,
         leading: usize,
@@ -61,7 +60,7 @@ impl Cuts {
         };
         if track.codec.media() == TrackMedia::Video {
             cuts.cut_at_key_frames(track, target);
-            // Sound may last longer; what is left of the pictures comes with it.
+            // Sound that lasts longer than the pictures is cut after their end.
             cuts.cut_sound(track, target, presented_end(track));
         } else {
             cuts.push(0, track.presented_ticks(&track.samples.sample(0)), true);
@@ -71,7 +70,7 @@ impl Cuts {
         (cuts.starts.len() < CUTS_MAX).then_some(cuts)
     }
 
-    /// Cuts what begins long before the leading track every `target`.
+    /// Cuts media that begins long before the leading track every `target`.
     fn cut_before(&mut self, first: i64, target: i64) {
         let begin = self.starts[0];
         let count = usize::try_from((begin - first) / target).unwrap_or(0).min(CUTS_MAX);
@@ -107,7 +106,7 @@ impl Cuts {
             loop {
                 let lasts = at.saturating_sub(self.begin());
                 if lasts < longest || self.starts.len() == CUTS_MAX {
-                    // Times that go back are no place to cut.
+                    // No cut is made where times decrease.
                     last = number.map(|number| (number, at)).filter(|_| lasts > 0).or(last);
                     break;
                 }
@@ -147,13 +146,13 @@ impl Cuts {
         self.starts.len()
     }
 
-    /// Start of a segment, in ticks of presentation; that of the end for the number behind the
-    /// last.
+    /// Returns the start of a segment, in presentation ticks; for the number after the last
+    /// segment, the end.
     pub(super) fn start(&self, segment: usize) -> i64 {
         self.starts.get(segment).copied().unwrap_or(self.end)
     }
 
-    /// True where play can start with a segment.
+    /// True if play can start with a segment.
     pub(super) fn is_independent(&self, segment: usize) -> bool {
         self.dependent.binary_search(&(segment as u32)).is_err()
     }

@@ -2,8 +2,8 @@
 //! Initialization sections: `ftyp` and `moov` of the tracks of a rendition.
 //!
 //! Sources: RFC 8216 §3.3 (Media Initialization Section), ISO/IEC 23000-19 §7.2 (CMAF header).
-//! Does not read a file, but the first samples of tracks whose parameters the file's header does
-//! not hold.
+//! Does not read a file, except the first samples of tracks whose parameters are not in the file's
+//! header.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub enum NoInitSection {
         /// Name of its codec.
         codec: String,
     },
-    /// The codec has no form that is enciphered here.
+    /// The codec has no encrypted form here.
     #[error(
         "track {track} ({codec}) cannot be enciphered with cbcs, which is made for H.264, H.265 \
          and sound here; serve it with --hls-cipher aes-128, or clear"
@@ -50,7 +50,7 @@ pub enum NoInitSection {
 /// segments carry it.
 ///
 /// # Errors
-/// A track's parameters are not known, or it cannot be enciphered.
+/// A track's parameters are unknown, or it cannot be encrypted.
 pub fn init_section(
     presentation: &Presentation,
     tracks: &[usize],
@@ -98,7 +98,7 @@ pub(super) fn length_bytes(codec: &Codec) -> Option<u8> {
     }
 }
 
-/// The description for samples whose lengths stay as the file has them.
+/// Returns the description for samples whose lengths stay as in the file.
 fn with_lengths_of(track: &Track, mut entry: mp4_atom::Codec) -> mp4_atom::Codec {
     if let Some(bytes) = length_bytes(&track.codec) {
         match &mut entry {
@@ -110,7 +110,8 @@ fn with_lengths_of(track: &Track, mut entry: mp4_atom::Codec) -> mp4_atom::Codec
     entry
 }
 
-/// A sample of NAL units with lengths of four bytes; what does not fit its lengths is left out.
+/// Converts a sample to NAL units with lengths of four bytes; a part that does not fit its lengths
+/// is dropped.
 fn with_four_byte_lengths(codec: &Codec, sample: Vec<u8>) -> Vec<u8> {
     let Some(length_bytes) = length_bytes(codec).filter(|&bytes| bytes != 4) else {
         return sample;

@@ -2,7 +2,7 @@
 //! Key frames as segments of one sample, for players that show pictures while the viewer scrubs.
 //!
 //! Sources: RFC 8216 §4.3.3.6 (EXT-X-I-FRAMES-ONLY).
-//! Does not decode: what the file marks as a key frame is one.
+//! Does not decode: the file's marks of key frames are trusted.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::{TrackSegments, cuts};
 use crate::TICKS_PER_SECOND;
 use crate::tracks::{Presentation, TrackMedia};
 
-/// Key frames of the list lie at least so far apart.
+/// Least distance of the key frames in the list.
 const APART_TICKS: i64 = TICKS_PER_SECOND as i64;
 
 /// Key frames of a list at most, nine hours; a file that has more has no list.
@@ -37,7 +37,7 @@ impl TrackSegments {
         is_video.then_some(leading)
     }
 
-    /// The key frames, at least a second apart; none of a file without pictures.
+    /// Lists the key frames, at least a second apart; `None` for a file without pictures.
     pub(super) fn find_key_frames(&self, presentation: &Presentation) -> Vec<KeyFrame> {
         let Some(index) = self.pictures(presentation) else { return Vec::new() };
         let track = &presentation.tracks()[index];
@@ -60,7 +60,7 @@ impl TrackSegments {
         found.iter().zip(ends).map(key_frame).collect()
     }
 
-    /// The key frames, in order; none where samples are copied.
+    /// Returns the key frames, in order; `None` if samples are copied.
     pub fn key_frames(&self) -> &[KeyFrame] {
         &self.key_frames
     }
@@ -75,7 +75,7 @@ impl TrackSegments {
         Some(segment(self, presentation, &[samples], number as u32 + 1))
     }
 
-    /// The same, copied by `read`.
+    /// Returns the key frames, copied by `read`.
     ///
     /// # Errors
     /// As of [`super::Rendition::copied`].

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Segments of the tracks of a file for HTTP Live Streaming and MPEG-DASH, without new media.
 //!
-//! [`TrackSegments`] is the segment plan of a file with tracks. It is made once from the sample
+//! [`TrackSegments`] is the segment plan of a file with tracks. It is created once from the sample
 //! tables: the times at which the file is cut ([`cuts`]), the same for all its renditions. A
-//! [`Rendition`] is what one playlist lists: a track by itself, or one of pictures and one of sound
+//! [`Rendition`] has the media of one playlist: a single track, or one of pictures and one of sound
 //! that are sent together. A segment ([`SegmentParts`]) is a `moof` box, the header of an `mdat`
-//! box, and ranges of the file in the order in which they lie there; where tracks that are sent
-//! together lie side by side, that is one range. An initialization section ([`init_section`])
-//! describes the tracks. Media that is to be enciphered is copied ([`CopiedSegment`]), with the
-//! bytes that are to be ([`common_encryption`]). Tracks of TTML have segments beside those of the
-//! film, with the same borders ([`TtmlSegments`]).
+//! box, and ranges of the file in file order; tracks that are sent together and are adjacent in the
+//! file give one range. An initialization section ([`init_section`]) describes the tracks. Media to
+//! be encrypted is copied ([`CopiedSegment`]), with the positions of the bytes to encrypt
+//! ([`common_encryption`]). Tracks of TTML have segments beside those of the film, with the same
+//! borders ([`TtmlSegments`]).
 //!
-//! Times in segments are those of presentation, moved by [`TrackSegments::origin_s`] seconds so
-//! that no sample is decoded before zero: an edit list is not written, which players treat
+//! Times in segments are presentation times, moved by [`TrackSegments::origin_s`] seconds so that
+//! no sample is decoded before zero: no edit list is written, because players interpret it
 //! differently.
 //!
-//! Costs: making a plan visits each sample twice, about 20 ns each, and keeps 24 bytes a segment
+//! Costs: creating a plan visits each sample twice, about 20 ns each, and stores 24 bytes a segment
 //! and rendition. The boxes of a segment cost about 10 ns a sample.
 //!
 //! Sources: ISO/IEC 14496-12 §8.8; ISO/IEC 23000-19 (CMAF) §7; RFC 8216 §3.3; ISO/IEC 23009-1 §5.3.
@@ -45,7 +45,7 @@ use cuts::{CUTS_MAX, Cuts};
 
 use crate::tracks::{Codec, Presentation, Track, TrackMedia};
 
-/// Seconds of a segment, as far as key frames let it.
+/// Target seconds of a segment, as far as key frames allow.
 pub const TARGET_S: u64 = 6;
 
 /// The segment plan of a file with tracks.
@@ -53,7 +53,7 @@ pub const TARGET_S: u64 = 6;
 pub struct TrackSegments {
     cuts: Cuts,
     origin_s: u64,
-    /// True where samples do not lie in the file as segments have them.
+    /// True if samples are not stored in the file in the form that segments need.
     is_copied: bool,
     renditions: Vec<Rendition>,
     key_frames: Vec<KeyFrame>,
@@ -64,14 +64,14 @@ impl TrackSegments {
     /// segment of more than 256 MiB or 32,768 samples is left out where others are not.
     ///
     /// # Errors
-    /// It has no track that segments can carry ([`is_carried`]), such a segment of its pictures, or
+    /// It has no track that segments support ([`is_carried`]), no such segment of its pictures, or
     /// more than 32,768 segments.
     pub fn of(presentation: &Presentation, target_s: u64) -> Result<TrackSegments, NoSegments> {
         Self::made(presentation, target_s, false)
     }
 
-    /// As [`TrackSegments::of`], for the elementary streams of a transport stream. Their samples
-    /// are taken out of its packets for a segment ([`Rendition::copied`]); sizes are estimates.
+    /// Like [`TrackSegments::of`], for the elementary streams of a transport stream. Their samples
+    /// are extracted from its packets for a segment ([`Rendition::copied`]); sizes are estimates.
     ///
     /// # Errors
     /// As [`TrackSegments::of`].
@@ -118,7 +118,7 @@ impl TrackSegments {
         let lists = used().map(|index| vec![index]).chain(together);
         let mut left_out = NoSegments::NoTrack;
         for list in lists {
-            // Sound alone is no film.
+            // Sound alone is not a film.
             let has_pictures = video.is_some_and(|video| list.contains(&video));
             match Rendition::of(presentation, &plan, list) {
                 Ok(rendition) => plan.renditions.push(rendition),
@@ -135,14 +135,14 @@ impl TrackSegments {
         Ok(plan)
     }
 
-    /// Seconds by which times in segments are later than those of presentation.
+    /// Seconds by which times in segments are later than presentation times.
     pub fn origin_s(&self) -> u64 {
         self.origin_s
     }
 
-    /// All renditions: each track by itself, in the order of the file but the pictures first; then
-    /// the pictures with the sound where there is one. A file may have several tracks of pictures:
-    /// those behind the first have none.
+    /// Returns all renditions: each track alone, in file order but pictures first; then the
+    /// pictures with the sound, if there is any. A file may have several tracks of pictures: those
+    /// after the first get none with sound.
     pub fn renditions(&self) -> &[Rendition] {
         &self.renditions
     }
@@ -171,14 +171,14 @@ impl TrackSegments {
     }
 }
 
-/// The time of decoding (media time, units of the time scale) as segments have it.
+/// Converts a decoding time (media time, in units of the time scale) to its value in segments.
 fn base_media_decode_time(origin_s: u64, track: &Track, decode: u64) -> u64 {
     let origin = i64::try_from(origin_s).unwrap_or(i64::MAX);
     let origin = origin.saturating_mul(i64::from(track.samples.timescale()));
     u64::try_from(media_time(track, decode).saturating_add(origin)).unwrap_or(0)
 }
 
-/// True for a codec that segments carry. Those of PCM, which browsers do not play, they do not.
+/// True for a codec that segments support. PCM is not supported, because browsers do not play it.
 pub fn is_carried(codec: &Codec) -> bool {
     !matches!(codec, Codec::Pcm(_) | Codec::Mp2t)
 }
@@ -190,7 +190,7 @@ fn media_time(track: &Track, decode: u64) -> i64 {
     (decode as i64).saturating_add(track.shift).saturating_sub(lead(track))
 }
 
-/// Units by which samples are decoded earlier than the file says.
+/// Returns the time units by which samples are decoded before the decoding times in the file.
 fn lead(track: &Track) -> i64 {
     i64::from(track.samples.offset_min()).min(0).abs()
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The boxes of a segment, computed from the sample tables, and the ranges of the file behind them.
+//! Computes the boxes of a segment from the sample tables, and the ranges of the file that follow
+//! them.
 //!
-//! The samples of each track form runs that lie without a hole in the file. The runs of all tracks
-//! of the segment, in the order of the file, are joined into ranges: neighbours always, others
-//! where the bytes between them are few ([`HOLE_BYTES_MAX`], and all together a part of
-//! [`WASTE_PART`] of the segment), since a range costs a system call. Each run is a `trun` box
-//! with its own offset, so that a segment of tracks that are interleaved is usually one range of
-//! the file.
+//! The samples of each track form runs that are contiguous in the file. The runs of all tracks of
+//! the segment, in file order, are joined into ranges: adjacent runs always, others if few bytes
+//! are between them ([`HOLE_BYTES_MAX`], and in total [`WASTE_PART`] of the segment), since a range
+//! costs a system call. Each run is a `trun` box with its own offset, so that a segment of
+//! interleaved tracks is usually one range of the file.
 //!
 //! Costs 20 bytes a run and 4 to 16 a sample, and no copy of media.
 //!
@@ -22,10 +22,10 @@ use crate::ReadAt;
 use crate::mux::{OTHER_SAMPLE, SYNC_SAMPLE};
 use crate::tracks::{MediaSample, Presentation, Track};
 
-/// A part of the bytes of a segment at most is sent though no sample has it: 0.8 %.
+/// Largest part of a segment's bytes that is sent without belonging to a sample: 0.8 %.
 const WASTE_PART: u64 = 128;
 
-/// Longest hole that is sent: a longer one takes more time than the call that it saves.
+/// Longest hole that is sent: a longer one costs more time than the system call that it saves.
 const HOLE_BYTES_MAX: u64 = 8 << 10;
 
 /// Longest segment, which players hold in memory; offsets of a `trun` reach for 2 GiB.
@@ -58,22 +58,22 @@ pub(super) struct FragmentTrack<'a> {
     pub(super) index: usize,
     /// Its samples; at least one.
     pub(super) samples: Vec<MediaSample>,
-    /// Set of pictures that are enciphered.
+    /// Set for pictures that are encrypted.
     pub(super) maps: Option<SubsampleMaps>,
 }
 
-/// Samples that lie without a hole in the file.
+/// Samples that are contiguous in the file.
 struct Run {
     /// Index of the track in the segment.
     track: usize,
     /// Samples of the track in the segment, by their place there.
     samples: Range<usize>,
     file: Range<u64>,
-    /// Offset of its first byte behind the header of `mdat`.
+    /// Offset of its first byte after the header of `mdat`.
     offset: u64,
 }
 
-/// The segment of these samples of tracks (index in the presentation).
+/// Returns the segment of these samples of tracks (index in the presentation).
 pub(super) fn segment(
     plan: &TrackSegments,
     presentation: &Presentation,
@@ -95,12 +95,12 @@ pub struct CopiedSegment {
     pub head: Vec<u8>,
     /// Content of `mdat`, clear.
     pub media: Vec<u8>,
-    /// Bytes of it that are to be enciphered.
+    /// Bytes of it to encrypt.
     pub protected: Vec<ProtectedBytes>,
 }
 
-/// The segment of these samples of tracks, with its media; `is_protected` where that is to be
-/// enciphered. `read` is that of [`super::Rendition::copied`].
+/// Returns the segment of these samples of tracks, with its media; `is_protected` if the media is
+/// to be encrypted. `read` is that of [`super::Rendition::copied`].
 pub(super) fn copied_segment(
     plan: &TrackSegments,
     presentation: &Presentation,
@@ -123,13 +123,13 @@ pub(super) fn copied_segment(
     Ok(CopiedSegment { head: parts.head, media, protected })
 }
 
-/// Appends samples (numbers) of a track (index in the presentation) to the bytes and returns them
+/// Appends samples (numbers) of a track (index in the presentation) to the bytes, and returns them
 /// with their offsets there.
 pub type ReadSamples<'a> =
     dyn FnMut(usize, Range<usize>, &mut Vec<u8>) -> io::Result<Vec<MediaSample>> + 'a;
 
 /// Appends samples (numbers) of a track of a file to `media`, and returns them with their offsets
-/// there. Those that lie side by side are read at once.
+/// there. Adjacent samples are read at once.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -159,8 +159,8 @@ pub fn copy_samples(
     Ok(samples)
 }
 
-/// The segment of these samples of the first track of a presentation, whose offsets are those in
-/// `media`; times of decoding are those of the segment.
+/// Returns the segment of these samples of the first track of a presentation, whose offsets are
+/// those in `media`; decoding times are those of the segment.
 pub fn fragment(
     presentation: &Presentation,
     samples: Vec<MediaSample>,
@@ -173,8 +173,8 @@ pub fn fragment(
     CopiedSegment { head: parts.head, media, protected: Vec::new() }
 }
 
-/// The segment of these samples, whose offsets are those in the file that is sent. Its times are
-/// later than those of presentation by `origin_s`.
+/// Returns the segment of these samples, whose offsets are those in the file that is sent. Its
+/// times are later than presentation times by `origin_s`.
 fn segment_of(origin_s: u64, mut tracks: Vec<FragmentTrack<'_>>, number: u32) -> SegmentParts {
     tracks.retain(|fragment| !fragment.samples.is_empty());
     let mut runs = runs(&tracks);
@@ -207,7 +207,7 @@ fn runs(tracks: &[FragmentTrack<'_>]) -> Vec<Run> {
     runs
 }
 
-/// Joins the runs into ranges of the file and gives each its offset in them.
+/// Joins the runs into ranges of the file and sets the offset of each run in them.
 fn placed(runs: &mut [Run]) -> Vec<Range<u64>> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by_key(|&at| runs[at].file.start);
@@ -253,7 +253,7 @@ struct TrackForm {
     duration: Option<u32>,
     flags: Option<u32>,
     has_offsets: bool,
-    /// Units by which samples are decoded earlier than the file says.
+    /// Time units by which samples are decoded before the decoding times in the file.
     lead: i64,
 }
 

@@ -16,14 +16,14 @@ pub enum NoSegments {
         /// Most segments of a file.
         limit: usize,
     },
-    /// Key frames are so far apart that a segment has more bytes than players hold.
+    /// Key frames are too far apart: a segment has more bytes than players hold.
     #[error(
         "the segment of HLS and DASH of track {track} from {from_s} s to {to_s} s would have \
          {} MB, more than {} MiB; encode it with key frames closer together",
         .bytes / 1_000_000, SEGMENT_BYTES_MAX >> 20
     )]
     TooManyBytes {
-        /// Number in the file of the track, or of the first of those that are sent together.
+        /// Number in the file of the track, or of the first of the tracks sent together.
         track: u32,
         /// Begin and end of the segment.
         from_s: i64,
@@ -32,13 +32,13 @@ pub enum NoSegments {
         /// Its size.
         bytes: u64,
     },
-    /// Key frames are so far apart that a segment has too many samples.
+    /// Key frames are too far apart: a segment has too many samples.
     #[error(
         "segment {number} of HLS and DASH of track {track} would have {samples} samples, more \
          than {SEGMENT_SAMPLES_MAX}; encode it with key frames closer together"
     )]
     TooManySamples {
-        /// Number in the file of the track, or of the first of those that are sent together.
+        /// Number in the file of the track, or of the first of the tracks sent together.
         track: u32,
         /// Number of the segment, from 0 on.
         number: usize,

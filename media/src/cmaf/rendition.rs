@@ -23,7 +23,7 @@ const TICKS: u32 = TICKS_PER_SECOND as u32;
 const RANGES_MAX: u64 = 4;
 const RANGE_BYTES_MIN: u64 = 8 << 10;
 
-/// Boxes take about so many bytes for a sample.
+/// Approximate bytes of boxes per sample.
 const SAMPLE_BOXES_BYTES: u64 = 16;
 
 /// A segment in a playlist.
@@ -35,18 +35,18 @@ pub struct RenditionSegment {
     pub ticks: u64,
     /// Bytes.
     pub bytes: u64,
-    /// True when play can start with it.
+    /// True if play can start with it.
     pub is_independent: bool,
 }
 
-/// Bits a second of so many bytes in so many ticks.
+/// Returns the bit rate per second of this many bytes in this many ticks.
 pub fn bits_per_second(bytes: u64, ticks: u64) -> u64 {
     let bits = u128::from(bytes) * 8 * u128::from(TICKS_PER_SECOND);
     u64::try_from(bits / u128::from(ticks.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Peak and mean bit rate of segments, each of so many bytes and ticks: the highest of one, and
-/// that of all.
+/// Peak and mean bit rate of segments with these bytes and ticks: the highest rate of one segment,
+/// and the rate of all.
 pub fn peak_and_mean(segments: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
     let (mut all_bytes, mut all_ticks, mut peak) = (0, 0, 0);
     for (bytes, ticks) in segments {
@@ -85,7 +85,7 @@ impl Rendition {
             let cuts = cut..cut + 1;
             tracks.iter().any(|&track| !plan.cuts.samples(presentation, track, &cuts).is_empty())
         };
-        // Where a rendition has no sample, the segment before goes on.
+        // A cut at which the rendition has no sample extends the previous segment.
         let mut cuts: Vec<u32> =
             (0..plan.cuts.len()).filter(|&cut| has_samples(cut)).map(|cut| cut as u32).collect();
         cuts.push(plan.cuts.len() as u32);
@@ -134,7 +134,7 @@ impl Rendition {
         &self.segments
     }
 
-    /// True when play can start with every segment.
+    /// True if play can start with every segment.
     pub fn is_independent(&self) -> bool {
         self.segments.iter().all(|segment| segment.is_independent)
     }
@@ -161,11 +161,11 @@ impl Rendition {
         Some(segment(plan, presentation, &samples, number as u32 + 1))
     }
 
-    /// A segment whose samples are copied by `read`: those that do not lie in the file as segments
-    /// have them, or those that are to be enciphered. None past the last segment.
+    /// Returns a segment whose samples are copied by `read`: samples that are not stored in the
+    /// form of segments, or that are to be encrypted. `None` after the last segment.
     ///
     /// # Errors
-    /// Those of `read`; a sample that cannot be enciphered.
+    /// Errors of `read`; a sample that cannot be encrypted.
     pub fn copied(
         &self,
         presentation: &Presentation,
@@ -191,7 +191,7 @@ impl Rendition {
         Some(self.tracks.iter().map(samples).collect())
     }
 
-    /// Bytes of a segment, an estimate where they are copied, and its ranges of the file.
+    /// Bytes of a segment, an estimate if they are copied, and its ranges of the file.
     fn size(&self, presentation: &Presentation, plan: &TrackSegments, number: usize) -> (u64, u64) {
         if !plan.is_copied {
             let parts = self.parts(presentation, plan, number);
@@ -205,8 +205,8 @@ impl Rendition {
         (bytes.sum(), 0)
     }
 
-    /// True where segments are many small ranges of the file, as those of sound are that lies
-    /// between pictures: a call for each costs more than a copy of all, made once.
+    /// True if segments consist of many small ranges of the file, as does sound between pictures: a
+    /// system call for each costs more than a copy of all, made once.
     pub fn is_scattered(&self) -> bool {
         let bytes: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
         let are_many = self.ranges > self.segments.len() as u64 * RANGES_MAX;
@@ -224,7 +224,7 @@ impl Rendition {
             let cuts = self.cuts[number] as usize..self.cuts[number + 1] as usize;
             let samples = plan.cuts.samples(presentation, self.tracks[0], &cuts);
             match samples.is_empty() {
-                // Sound that comes with the pictures may last longer than these.
+                // Sound sent together with the pictures may last longer than these.
                 true => scaled(self.segments[number].start, timescale.into(), TICKS),
                 false => track.presented(&track.samples.sample(samples.start)),
             }
@@ -234,7 +234,7 @@ impl Rendition {
         starts.windows(2).map(|pair| (pair[0], pair[1].saturating_sub(pair[0]))).collect()
     }
 
-    /// True where the track that decides on the cuts is among its tracks.
+    /// True if the leading track, which determines the cuts, is among its tracks.
     fn has_leading(&self, plan: &TrackSegments) -> bool {
         self.tracks.contains(&plan.cuts.leading)
     }
@@ -253,7 +253,7 @@ impl Rendition {
                 if is_last { self.end(presentation) } else { plan.cuts.start(cut(number + 1)) };
             return (plan.cuts.start(cut(number)), end);
         }
-        // Sound lasts as long as its samples do, whatever the pictures.
+        // Sound lasts as long as its samples, independently of the pictures.
         let index = self.tracks[0];
         let track = &presentation.tracks()[index];
         let first = |at: usize| {

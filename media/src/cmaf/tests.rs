@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of segments with films made by hand: an initialization section and the segments behind it
-//! are a file in fragments, and demuxing that gives the samples of the film.
+//! Tests segments with synthetic films: an initialization section and the segments after it form a
+//! fragmented file, and demuxing that returns the samples of the film.
 
 use mp4_atom::{Decode, Moof};
 
@@ -30,7 +30,7 @@ struct Film {
 impl Film {
     fn new() -> Film {
         Film {
-            // What lies in front of media in a file.
+            // Bytes before the media of a file.
             file: vec![0xff; 40],
             pictures: SampleTableBuilder::new(PICTURE_RATE, FILE_BYTES),
             sound: SampleTableBuilder::new(SOUND_RATE, FILE_BYTES),
@@ -91,8 +91,8 @@ fn aac() -> Codec {
     Codec::Aac(AacConfig { specific, object_type: 2, rate_hz: SOUND_RATE, channels: 2 })
 }
 
-/// Pictures of so many seconds with a key frame each `gop`, sound beside them in pieces of half a
-/// second, and pictures in another order than they are decoded in.
+/// Creates pictures of this many seconds with a key frame each `gop`, sound between them in pieces
+/// of half a second, and pictures in an order other than decoding order.
 fn film(seconds: u32, gop: u32) -> (Vec<u8>, Presentation) {
     unshifted(seconds, gop).presentation(-i64::from(PICTURE))
 }
@@ -208,7 +208,7 @@ fn turns_and_forms_of_pixels_are_carried() {
     let turned = Presentation::assemble(Container::Mp4, bytes, tracks, Vec::new()).unwrap();
     let head = init_section(&turned, &[0], None, |_, _| panic!("not needed")).unwrap();
     let at = head.windows(4).position(|kind| kind == b"tkhd").expect("a track");
-    // Behind version, times, identifier, duration, layer, group and volume.
+    // After version, times, identifier, duration, layer, group and volume.
     let numbers = head[at + 56..].chunks(4).take(11);
     let numbers: Vec<i32> =
         numbers.map(|word| i32::from_be_bytes(word.try_into().unwrap())).collect();
@@ -221,7 +221,7 @@ fn turns_and_forms_of_pixels_are_carried() {
 #[test]
 fn samples_that_lie_in_any_order_are_carried() {
     let mut film = Film::new();
-    // Sound of the whole film lies in front of the pictures, these with holes between them.
+    // The sound of the whole film precedes the pictures, which have holes between them.
     for _ in 0..14 * SOUND_RATE / FRAME {
         film.frame();
     }
@@ -257,7 +257,7 @@ fn tracks_that_lie_side_by_side_are_one_range() {
     let together = plan.rendition(&[0, 1]).unwrap();
     for number in 0..together.segments().len() {
         let parts = together.parts(&presentation, &plan, number).unwrap();
-        // Sound begins where the pictures do in time, and that may be one piece apart.
+        // Sound begins at the time of the pictures, within the length of one piece.
         assert!(parts.ranges.len() <= 3, "segment {number}: {:?}", parts.ranges);
         let samples: u64 = parts.ranges.iter().map(|range| range.end - range.start).sum();
         let head = parts.head.len() as u64;
@@ -285,8 +285,8 @@ fn copied_segments_have_the_same_samples_and_maps_of_all_their_bytes() {
             .flat_map(|(index, numbers)| presentation.tracks()[index].samples.samples(numbers));
         let bytes: Vec<u8> = samples.flat_map(|sample| bytes_of(&file, &sample).to_vec()).collect();
         assert!(clear.media == bytes && protected.media == bytes);
-        // Frames of 90 bytes have five whole blocks; pictures of up to 261 bytes begin with what
-        // is no length, and stay clear.
+        // Frames of 90 bytes have five whole blocks; pictures of up to 261 bytes begin with bytes
+        // that are not a length, and stay clear.
         assert_eq!(clear.protected, []);
         assert!(protected.protected.iter().all(|one| one.bytes.len() == 80), "{number}");
         let added = protected.head.len() - clear.head.len();
@@ -362,7 +362,7 @@ fn segments_begin_at_key_frames_and_last_as_long_as_these_let_them() {
     let every_two = pictures(25 * 20, |number| number % 50 == 0);
     assert_eq!(starts(&every_two, 6), [0.0, 6.0, 12.0, 18.0]);
     assert_eq!(starts(&every_two, 1), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0]);
-    // Behind the target only where the rounded duration is still that of the target.
+    // A segment exceeds the target only if its rounded duration is still that of the target.
     let late = pictures(25 * 20, |number| [0, 160, 300].contains(&number));
     assert_eq!(starts(&late, 6), [0.0, 6.4, 12.0]);
     let far = pictures(25 * 80, |number| number % 750 == 0);
@@ -503,7 +503,7 @@ fn renditions_with_a_segment_of_two_gigabytes_are_left_out() {
     };
     let tracks = vec![track(h264(), 0), track(aac(), 1)];
     let film = Presentation::assemble(Container::Mp4, FILE_BYTES, tracks, Vec::new()).unwrap();
-    // Sound is cut where the pictures are.
+    // Sound is cut at the times of the pictures' cuts.
     let reason = TrackSegments::of(&film, TARGET_S).unwrap_err();
     assert!(matches!(reason, NoSegments::TooManyBytes { track: 1, .. }), "{reason}");
 }

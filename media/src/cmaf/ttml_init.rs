@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The initialization section of a track of TTML, with the sample entry of its file.
 //!
-//! Boxes of fixed fields are those of mp4-atom, which has no entry of TTML: the containers around
-//! it are written here.
+//! Boxes with fixed fields use mp4-atom, which has no entry of TTML: the containers around it are
+//! written here.
 //!
 //! Sources: ISO/IEC 14496-30 §5.1 (handler `subt`), ISO/IEC 14496-12 §12.6.2 (`sthd`), §8.8.1 to
 //! §8.8.3 (mvex); RFC 8216 §3.3 (order of boxes).
@@ -16,7 +16,7 @@ use mp4_atom::{
 use crate::mux::{SYNC_SAMPLE, put_box};
 use crate::text::TtmlTrack;
 
-/// Number of the track, which is alone.
+/// Number of the only track.
 pub(super) const TRACK_ID: u32 = 1;
 
 /// `ftyp` and `moov` of a track.

@@ -2,10 +2,10 @@
 //! Segments of a track of TTML, at the borders of the film's segments.
 //!
 //! A segment has each stored document whose sample is shown within its borders; a document is in
-//! every segment that its sample overlaps, with the part of its duration that lies there. Documents
-//! are sent as they lie in the file, since their times are those of the file, like the times of the
-//! samples, also where the film starts later than at zero ([`TtmlSegments::origin`]). Time before
-//! the first sample has a document without text, and so has a segment behind the last.
+//! every segment that its sample overlaps, with the part of its duration within the segment.
+//! Documents are sent unchanged, since their times are those of the file, like the times of the
+//! samples, even if the film starts later than at zero ([`TtmlSegments::origin`]). Time before the
+//! first sample gets a document without text, and so does a segment after the last sample.
 //!
 //! Costs: a pass over the samples for the plan; for a segment two searches among them, 100 bytes
 //! and 8 a sample, and no copy of documents.
@@ -57,7 +57,7 @@ pub enum NoTtmlSegments {
         /// Bytes of them.
         bytes: u64,
     },
-    /// A segment lasts longer than a fragment can tell.
+    /// A segment is longer than the largest duration of a fragment.
     #[error("a segment of {units} units of its time scale")]
     Duration {
         /// Duration of the segment.
@@ -78,7 +78,7 @@ pub struct TtmlSegments {
     rates: (u64, u64),
 }
 
-/// A sample as a segment has it: its bytes in the file, if it is one of the file.
+/// A sample of a segment: its bytes in the file, if it is one of the file.
 struct Shown {
     duration: u64,
     file: Option<Range<u64>>,
@@ -116,7 +116,7 @@ impl TtmlSegments {
         let mut borders = vec![units(0)];
         borders.extend(film.segments().iter().skip(1).map(|segment| units(segment.start)));
         borders.push(units(end).max(track_end(&track)));
-        // Times that go back are those of a segment without duration.
+        // Decreasing times give a segment without duration.
         for at in 1..borders.len() {
             borders[at] = borders[at].max(borders[at - 1]);
         }
@@ -149,18 +149,18 @@ impl TtmlSegments {
         Ok((HEAD_BYTES + SAMPLE_BYTES * shown.len()) as u64 + bytes)
     }
 
-    /// Number of segments: that of the film's.
+    /// Number of segments, the same as that of the film.
     #[expect(clippy::len_without_is_empty, reason = "a film has at least one segment")]
     pub fn len(&self) -> usize {
         self.borders.len() - 1
     }
 
-    /// Value of `codecs` (RFC 6381): `stpp`, with the profile where the file tells it.
+    /// Value of `codecs` (RFC 6381): `stpp`, with the profile if the file declares it.
     pub fn codecs(&self) -> &'static str {
         self.track.entry.codecs
     }
 
-    /// True where the file says that documents are in a text profile of IMSC.
+    /// True if the file declares a text profile of IMSC for its documents.
     pub fn is_imsc(&self) -> bool {
         self.track.entry.is_imsc()
     }
@@ -210,7 +210,7 @@ impl TtmlSegments {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for one in shown {
             match (one.file, ranges.last_mut()) {
-                // A document without text is in front of all others.
+                // A document without text precedes all others.
                 (None, _) => head.extend_from_slice(NO_TEXT),
                 (Some(file), Some(last)) if last.end == file.start => last.end = file.end,
                 (Some(file), _) if !file.is_empty() => ranges.push(file),
@@ -242,8 +242,8 @@ impl TtmlSegments {
         first..last.max(first)
     }
 
-    /// The samples of a segment, of which there is one at least: those of the file that overlap it,
-    /// and in front of the first a document without text where there is time before it.
+    /// Returns the samples of a segment, at least one: those of the file that overlap it, preceded
+    /// by a document without text if there is time before the first.
     fn shown(&self, number: usize) -> Vec<Shown> {
         let (start, end) = (self.borders[number], self.borders[number + 1]);
         let numbers = self.numbers(number);
@@ -321,7 +321,7 @@ fn write_head(out: &mut Vec<u8>, (number, start): (u32, u64), shown: &[Shown], b
     out.extend((shown.len() as u32).to_be_bytes());
     out.extend(((moof_bytes + BOX_BYTES) as u32).to_be_bytes());
     for one in shown {
-        // Checked when the plan was made.
+        // Checked when the plan was created.
         out.extend((one.duration as u32).to_be_bytes());
         out.extend((one.bytes() as u32).to_be_bytes());
     }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! AAC: access units behind headers with their sizes, several to a packet or in fragments.
+//! Depayloader of AAC: access units after headers with their sizes, several in a packet or one in
+//! fragments.
 //!
 //! Sources: RFC 3640 §3.2 (payload), §3.3.5, §3.3.6 (AAC-lbr, AAC-hbr), §4.1 (parameters).
-//! Does not put interleaved units in order.
+//! Does not reorder interleaved units.
 
 use super::{Output, TimedPacket, UNIT_BYTES_MAX};
 use crate::bits::Bits;
 use crate::tracks::Codec;
 
-/// Bits of the fields of an AU header.
+/// Widths in bits of the fields of an AU header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeaderBits {
     pub(super) size: u32,
@@ -16,14 +17,14 @@ pub(super) struct HeaderBits {
     pub(super) index_delta: u32,
 }
 
-/// Puts units of AAC together.
+/// Assembles AAC access units.
 #[derive(Debug)]
 pub(super) struct AacUnits {
     codec: Codec,
     bits: HeaderBits,
     /// Duration of a unit, in units of the RTP clock.
     duration: i64,
-    /// A unit whose fragments are coming: its time, size and bytes.
+    /// A partly received unit: its time, its size and the bytes so far.
     open: Option<(i64, usize, Vec<u8>)>,
 }
 
@@ -46,14 +47,14 @@ impl AacUnits {
         }
     }
 
-    /// Gives up a unit that is not whole.
+    /// Drops an incomplete unit and counts it as broken.
     pub(super) fn finish(&mut self, output: &mut Output) {
         if self.open.take().is_some() {
             output.broken_unit();
         }
     }
 
-    /// Takes a packet; none for one that is malformed.
+    /// Parses a packet; `None` if it is malformed.
     fn take(&mut self, packet: TimedPacket<'_>, output: &mut Output) -> Option<()> {
         let (length, rest) = packet.payload.split_first_chunk()?;
         let header_bits = u32::from(u16::from_be_bytes(*length));
@@ -65,7 +66,7 @@ impl AacUnits {
             let index_bits = if number == 0 { self.bits.index } else { self.bits.index_delta };
             left = left.checked_sub(self.bits.size + index_bits)?;
             let size = bits.take(self.bits.size)? as usize;
-            // Interleaved units have other indices than those of neighbours.
+            // A nonzero index or index delta means interleaving.
             if bits.take(index_bits)? != 0 || size == 0 || size > UNIT_BYTES_MAX {
                 return None;
             }
@@ -79,7 +80,7 @@ impl AacUnits {
         (number > 0).then_some(())
     }
 
-    /// Takes a part of a unit of `size` bytes; it is alone in its packet.
+    /// Appends a fragment of a unit of `size` bytes. A fragment must be alone in its packet.
     fn fragment(
         &mut self,
         packet: TimedPacket<'_>,
@@ -100,7 +101,8 @@ impl AacUnits {
         }
         match bytes.len() == size {
             true => output.unit(time, bytes, true),
-            // The end without the beginning: nothing else tells the first part.
+            // The last fragment, but bytes are missing: the beginning was lost. No field marks a
+            // first fragment.
             false if packet.marker => output.broken_unit(),
             false => self.open = Some((time, size, bytes)),
         }

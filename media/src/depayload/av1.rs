@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! AV1: open bitstream units (OBUs), several to a packet and in fragments.
+//! Depayloader of AV1: open bitstream units (OBUs), several in a packet or in fragments.
 //!
-//! Elements come without their sizes and are given out with them, as samples of MP4 have them. A
-//! temporal unit ends where another timestamp begins. The marker bit is a hint, as some senders set
-//! it on each packet: it tells that the unit before a gap is whole, where it has not lied before.
-//! After a gap the rest of the unit is of no use.
+//! OBUs arrive without size fields; size fields are added, as in samples of MP4. A temporal unit
+//! ends at the first packet with another timestamp. The marker bit is a hint, as some senders set
+//! it on each packet: it proves that the unit before a gap is whole, if the sender has not set it
+//! too early before. A unit with a gap inside is dropped.
 //!
 //! Sources: RTP Payload Format For AV1 (AOM) §4.4 (aggregation header), §5; AV1 Bitstream §5.3 (OBU
 //! header), §5.5 (sequence header), §4.10.5 (leb128).
-//! Does not select layers of scalable streams: all are given out.
+//! Does not select layers of scalable streams: all layers are emitted.
 
 use super::{Output, PARAMETER_BYTES_MAX, TimedPacket, UNIT_BYTES_MAX};
 use crate::sequence::Av1Sequence;
 use crate::tracks::{Av1Config, Codec};
 
-/// The temporal unit that is being put together.
+/// Assembles temporal units.
 #[derive(Debug)]
 pub(super) struct Av1Units {
     codec: Codec,
-    /// A sequence header has come.
+    /// A sequence header was received.
     is_known: bool,
     time: Option<i64>,
     bytes: Vec<u8>,
-    /// An element whose fragments are coming.
+    /// An OBU whose last fragment is still missing.
     open: Option<Vec<u8>>,
     is_broken: bool,
     is_start: bool,
-    /// A part of a frame has come: headers alone are no unit, and belong to the next.
+    /// The unit has a part of a frame. Without one it is only headers, which are kept for the next
+    /// unit.
     has_frame: bool,
-    /// The last packet of the unit was marked.
+    /// The last packet received had the marker bit.
     is_marked: bool,
-    /// The sender marks others as well.
+    /// The sender also sets the marker bit before the end of a unit.
     is_marked_early: bool,
 }
 
 impl Av1Units {
-    /// Puts units together; `config` has what the description told.
+    /// Creates a depayloader; `config` holds the parameters of the description.
     pub(super) fn new(config: Av1Config) -> Av1Units {
         Av1Units {
             codec: Codec::Av1(config),
@@ -51,30 +52,31 @@ impl Av1Units {
         }
     }
 
-    /// The codec, once a sequence header has come.
+    /// The codec; `None` before the first sequence header.
     pub(super) fn codec(&self) -> Option<&Codec> {
         self.is_known.then_some(&self.codec)
     }
 
-    /// True where a unit waits that is whole, as far as its mark can be believed.
+    /// True if the pending unit is whole, provided that the sender sets its marker bits correctly.
     pub(super) fn holds_whole(&self) -> bool {
         let is_cut_off = self.open.is_some() || self.is_broken;
         self.time.is_some() && self.is_ended() && self.has_frame && !is_cut_off
     }
 
-    /// True where all of the unit has come, as far as the sender can be believed.
+    /// True if all packets of the unit were received, provided that the sender sets its marker bits
+    /// correctly.
     fn is_ended(&self) -> bool {
         self.is_marked && !self.is_marked_early
     }
 
-    /// Packets are missing behind those that came: gives out the unit before, if that is whole.
+    /// Handles missing packets: emits the pending unit if it is whole.
     pub(super) fn gap(&mut self, output: &mut Output) {
         if self.is_ended() {
             self.complete(output);
         }
         self.is_broken |= self.time.is_some();
         if self.time.is_none() {
-            // Headers of a frame that may be lost tell nothing of another.
+            // The headers may belong to a lost frame; they must not precede another one.
             self.bytes.clear();
             self.is_start = false;
         }
@@ -86,8 +88,8 @@ impl Av1Units {
         }
         self.is_marked_early |= self.is_marked;
         self.time = Some(packet.time);
-        // The beginning of this unit may be among what is missing, unless a coded video sequence
-        // begins here (N).
+        // The missing packets may include the beginning of this unit, unless the packet starts a
+        // coded video sequence (N bit).
         let begins = packet.payload.first().is_some_and(|aggregation| aggregation & 0x08 != 0);
         self.is_broken |= packet.is_after_gap && !begins;
         if self.take(packet.payload).is_none() {
@@ -97,13 +99,14 @@ impl Av1Units {
         self.is_marked = packet.marker;
     }
 
-    /// The stream has ended: a unit without its mark lacks its end.
+    /// Ends the stream: a unit without the marker bit lacks its end.
     pub(super) fn finish(&mut self, output: &mut Output) {
         self.is_broken |= !self.is_marked;
         self.complete(output);
     }
 
-    /// Gives the unit out, if it is whole.
+    /// Ends the unit: emits it if it is whole, and counts it as broken otherwise. A unit of headers
+    /// alone is kept for the next frame.
     fn complete(&mut self, output: &mut Output) {
         let Some(time) = self.time.take() else { return };
         let is_cut_off = self.open.take().is_some();
@@ -120,11 +123,11 @@ impl Av1Units {
         (self.has_frame, self.is_marked) = (false, false);
     }
 
-    /// Takes a payload; none for one that is malformed.
+    /// Parses a payload; `None` if it is malformed.
     fn take(&mut self, payload: &[u8]) -> Option<()> {
         let (&aggregation, mut rest) = payload.split_first()?;
         let (continued, continues) = (aggregation & 0x80 != 0, aggregation & 0x40 != 0);
-        // Number of elements; 0 where each has its length.
+        // Number of OBU elements; 0 if each has its own length field.
         let count = usize::from(aggregation >> 4 & 3);
         if !continued && self.open.take().is_some() {
             self.is_broken = true;
@@ -145,7 +148,7 @@ impl Av1Units {
             }
             let is_last = rest.is_empty();
             let mut whole = match number == 1 && continued {
-                // Without its beginning it is of no use.
+                // A fragment without its beginning is discarded.
                 true => match self.open.take() {
                     Some(open) => open,
                     None => {
@@ -167,18 +170,18 @@ impl Av1Units {
         (number >= count).then_some(())
     }
 
-    /// Takes a whole OBU, and gives it a size.
+    /// Appends a whole OBU with a size field.
     fn take_unit(&mut self, unit: &[u8]) -> Option<()> {
         let first = *unit.first().filter(|first| *first & 0x80 == 0)?;
         let header_bytes = if first & 0x04 != 0 { 2 } else { 1 };
         let mut payload = unit.get(header_bytes..)?;
         if first & HAS_SIZE != 0 {
-            // A sender should not, and may (§5).
+            // A sender should omit the size field, but may send it (§5).
             let (size, size_bytes) = leb128(payload)?;
             payload = payload.get(size_bytes..size_bytes + size)?;
         }
         let unit_type = first >> 3 & 15;
-        // Delimiters, tile lists and padding.
+        // Temporal delimiters, tile lists and padding are dropped.
         if matches!(unit_type, 2 | 8 | 15) {
             return Some(());
         }
@@ -228,5 +231,5 @@ const FRAME_HEADER: u8 = 3;
 const TILE_GROUP: u8 = 4;
 const FRAME: u8 = 6;
 const HAS_SIZE: u8 = 0x02;
-/// Four groups of seven bits are more than a packet has.
+/// 28 bits are enough for the size of any packet.
 const LEB128_BYTES_MAX: usize = 4;

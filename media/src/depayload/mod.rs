@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Depayloaders: access units from the RTP packets of a track, one file per payload format.
+//! Depayloaders assemble access units from the RTP packets of a track; one file per payload format.
 //!
-//! A [`Depayloader`] takes packets in the order of their sequence numbers and gives out
-//! [`AccessUnit`]s. One that lacks a packet is left out and counted, and the next one says so
-//! ([`AccessUnit::is_after_loss`]): a decoder fed with half a picture shows garbage until the next
-//! key frame. Costs one copy of each payload, into the unit; memory is that of one unit, at most
-//! [`UNIT_BYTES_MAX`].
+//! A [`Depayloader`] accepts packets in the order of their sequence numbers and emits
+//! [`AccessUnit`]s. A unit with a missing packet is dropped and counted, and the next unit is
+//! flagged ([`AccessUnit::is_after_loss`]): a decoder fed with half a picture shows garbage until
+//! the next key frame. Costs one copy of each payload, into the unit; memory is that of one unit,
+//! at most [`UNIT_BYTES_MAX`].
 //!
 //! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598, 3551, 3190; RTP Payload Format For AV1
 //! (AOM); RFC 3550 §5.1.
-//! Does not put packets in order (`wire::reorder`), and knows no interleaving: formats that a
-//! description offers with it are refused by name.
+//! Does not reorder packets (`wire::reorder` does), and supports no interleaving: a description
+//! that offers an interleaved format is refused, with the name of the parameter.
 
 mod aac;
 mod av1;
@@ -30,11 +30,11 @@ use nal::NalUnits;
 use pcm::PcmUnits;
 use sound::{FrameKind, Frames};
 
-/// Bytes of an access unit: those of a sample that a file may have.
+/// Most bytes of an access unit: the largest sample that a file may hold.
 pub const UNIT_BYTES_MAX: usize = SAMPLE_BYTES_MAX as usize;
 
-/// Bytes of the parameters of a codec that one access unit brings. Real ones have some hundred
-/// bytes; larger ones stay in the units, and tell nothing of the format.
+/// Most bytes of codec parameters in one access unit. Real ones have some hundred bytes; larger
+/// ones stay in the units and are not used to describe the format.
 const PARAMETER_BYTES_MAX: usize = 64 << 10;
 
 /// An RTP packet of a track.
@@ -54,32 +54,32 @@ pub struct TrackPacket<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DepayloadCounts {
-    /// Access units that were given out, or wait whole for the packet behind them.
+    /// Access units emitted, and those that are whole and wait for the next packet.
     pub units: u64,
-    /// Those of them at which decoding can begin.
+    /// Units at which decoding can begin.
     pub starts: u64,
-    /// Bytes of them.
+    /// Bytes of the units.
     pub bytes: u64,
-    /// Access units that were left out, because a packet of theirs is missing or malformed.
+    /// Access units dropped because a packet of theirs is missing or malformed.
     pub broken_units: u64,
-    /// Packets that do not keep to their payload format.
+    /// Packets that violate their payload format.
     pub malformed_packets: u64,
-    /// Missing packets, by the sequence numbers.
+    /// Missing packets, counted by gaps in the sequence numbers.
     pub lost_packets: u64,
 }
 
-/// Puts the access units of one track together.
+/// Assembles the access units of one track.
 #[derive(Debug)]
 pub struct Depayloader {
     format: Format,
     /// Clock rate of the RTP timestamps, which need not be that of the codec.
     clock_rate_hz: u32,
-    /// The last sequence number.
+    /// Sequence number of the last packet.
     sequence: Option<u16>,
-    /// The last timestamp, unwrapped.
+    /// Timestamp of the last packet with a payload, unwrapped.
     time: Option<i64>,
-    /// Packets before the next one with a payload are missing; nobody knows what came before the
-    /// first.
+    /// Packets before the next one with a payload are missing. Also true at the start: packets
+    /// before the first one are unknown.
     is_after_gap: bool,
     output: Output,
 }
@@ -100,7 +100,7 @@ struct TimedPacket<'a> {
     time: i64,
     marker: bool,
     payload: &'a [u8],
-    /// Packets before it are missing.
+    /// Packets immediately before it are missing.
     is_after_gap: bool,
 }
 
@@ -132,8 +132,8 @@ impl Output {
 }
 
 impl Depayloader {
-    /// Takes the next packet; returns the access units that it completes. One without a payload (it
-    /// keeps a way open, or fills it) is but a sequence number.
+    /// Processes the next packet; returns the access units that it completes. Of a packet without a
+    /// payload (keep-alive or padding) only the sequence number counts.
     pub fn push(&mut self, packet: TrackPacket<'_>) -> impl Iterator<Item = AccessUnit> + use<'_> {
         let step = self.sequence.map(|last| packet.sequence.wrapping_sub(last).wrapping_sub(1));
         let missing = step.unwrap_or(0);
@@ -169,8 +169,8 @@ impl Depayloader {
         self.ready()
     }
 
-    /// The sender has ended the stream: returns the last access unit, if it is whole without a mark
-    /// of its end.
+    /// Ends the stream: returns the last access unit if it is whole. Some formats and senders do
+    /// not mark its end.
     pub fn finish(&mut self) -> impl Iterator<Item = AccessUnit> + use<'_> {
         let output = &mut self.output;
         match &mut self.format {
@@ -184,25 +184,25 @@ impl Depayloader {
         self.ready()
     }
 
-    /// The receiver stops while the sender goes on: returns the access unit that waits, if it is
-    /// known to be whole. Another is cut off, which is no loss.
+    /// Stops before the end of the stream: returns the pending access unit if it is known to be
+    /// whole. An incomplete unit is dropped and not counted as lost.
     pub fn cut_off(&mut self) -> impl Iterator<Item = AccessUnit> + use<'_> {
         self.end_before_gap();
         self.ready()
     }
 
-    /// Gives out the unit that waits, if it is known to be whole.
+    /// Emits the pending unit if it is known to be whole.
     fn end_before_gap(&mut self) {
         match &mut self.format {
             Format::Nal(format) => format.gap(&mut self.output),
             Format::Av1(format) => format.gap(&mut self.output),
-            // They give out each unit with its last byte.
+            // These formats emit each unit with its last byte.
             Format::Aac(_) | Format::Frames(_) | Format::Pcm(_) => {}
         }
     }
 
-    /// The format of the units; none until parameters that the description lacks have come in the
-    /// stream. It changes where they change.
+    /// Codec of the units; `None` until the stream has carried the parameters that the description
+    /// lacks. It changes when they change.
     pub fn codec(&self) -> Option<&Codec> {
         match &self.format {
             Format::Nal(format) => format.codec(),
@@ -218,7 +218,7 @@ impl Depayloader {
         self.clock_rate_hz
     }
 
-    /// Counts so far.
+    /// Counts so far. Whole units that are still pending are included.
     pub fn counts(&self) -> DepayloadCounts {
         let holds_whole = match &self.format {
             Format::Nal(format) => format.holds_whole(),
@@ -229,7 +229,7 @@ impl Depayloader {
         DepayloadCounts { units: counts.units + u64::from(holds_whole), ..counts }
     }
 
-    /// The units that are ready, with times in units of the codec's clock.
+    /// Drains the finished units; converts their times to units of the codec's clock.
     fn ready(&mut self) -> impl Iterator<Item = AccessUnit> + use<'_> {
         let from = i128::from(self.clock_rate_hz);
         let to = self.codec().map_or(from, |codec| i128::from(codec.clock_rate_hz()));

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! H.264 and H.265: NAL units alone, aggregated and in fragments.
+//! Depayloader of H.264 and H.265: NAL units, single, aggregated or in fragments.
 //!
-//! An access unit ends where the next begins: its slices have another timestamp, or begin a picture
-//! behind one that was marked. NAL units behind the slices that open an access unit (delimiter,
-//! parameter sets, messages) belong to the picture that follows, whose time they take, whatever
-//! their own; none is given out without a picture. The marker bit is a hint: some senders set it on
-//! each NAL unit, on parameter sets, or never. It tells that the unit before a gap is whole, where
-//! it has not lied before. Otherwise nobody knows to which of its neighbours missing packets
-//! belonged: a unit behind a gap is whole only if its first slice is the first of the picture. A
-//! unit so waits for the packet behind it, which is the next picture's, or for the end of the
-//! stream.
+//! An access unit ends where the next one begins: at a slice with another timestamp, or at the
+//! first slice of a picture after a packet with the marker bit. NAL units after the slices that
+//! open an access unit (delimiter, parameter sets, SEI messages) belong to the next picture and get
+//! its time instead of their own; they are never emitted without a picture. The marker bit is a
+//! hint: some senders set it on each NAL unit, on parameter sets, or never. It proves that the unit
+//! before a gap is whole, if the sender has not set it too early before. Otherwise the missing
+//! packets may belong to either neighbour of the gap: a unit after a gap counts as whole only if
+//! its first slice is the first of the picture. A unit is therefore held until the packet after it,
+//! which belongs to the next picture, or until the end of the stream.
 //!
-//! Start codes have no place in payloads; where a sender leaves them in, NAL units are taken apart
-//! there.
+//! Payloads must not contain start codes. Some senders leave them in; such payloads are split at
+//! them.
 //!
 //! Sources: RFC 6184 §5.1 (marker bit), §5.3 (NAL unit header), §5.6–5.8; RFC 7798 §4.4; ISO/IEC
 //! 14496-10 §7.3.3 (first_mb_in_slice), §7.4.1.2.3 (first NAL unit of an access unit); ISO/IEC
 //! 23008-2 §7.3.1.2, §7.3.6.1 (first_slice_segment_in_pic_flag), §7.4.2.4.4, §7.3.3
 //! (profile_tier_level).
-//! Does not reorder by decoding order numbers (STAP-B, MTAP, FU-B, DONL), nor parts fields, layers
-//! or pictures of one timestamp that are not marked.
+//! Does not reorder by decoding order numbers (STAP-B, MTAP, FU-B, DONL), and does not separate
+//! fields, layers or pictures that share a timestamp without a marker bit between them.
 
 use super::{Output, PARAMETER_BYTES_MAX, TimedPacket, UNIT_BYTES_MAX};
 use crate::bits::without_emulation;
@@ -34,44 +34,45 @@ pub(super) enum NalKind {
     H265,
 }
 
-/// The access unit that is being put together, and the parameter sets so far.
+/// Assembles access units and collects the parameter sets.
 #[derive(Debug)]
 pub(super) struct NalUnits {
     kind: NalKind,
     codec: Codec,
-    /// Time of its first slice; none before that.
+    /// Time of the first slice of the current unit; `None` before that slice.
     time: Option<i64>,
     bytes: Vec<u8>,
-    /// Where NAL units of the next access unit begin, which came behind the slices.
+    /// Offset in `bytes` of the NAL units that follow the slices and belong to the next access
+    /// unit.
     next_at: Option<usize>,
-    /// Where the length of a NAL unit stands whose fragments are coming.
+    /// Offset in `bytes` of the length field of a NAL unit whose last fragment is still missing.
     fragment_at: Option<usize>,
-    /// A slice so far was the last of its packet, which was marked.
+    /// A packet that ended with the last slice so far had the marker bit.
     is_marked: bool,
-    /// The sender does not mark the ends of units, or marks others as well.
+    /// Faults of this sender's marker bits: absent at the end of a unit, or set before it.
     is_unmarked: bool,
     is_marked_early: bool,
     is_broken: bool,
     is_after_gap: bool,
-    /// The first slice is the first of the picture.
+    /// The first slice received is the first of the picture.
     is_whole_picture: bool,
 }
 
-/// Place of a NAL unit among those of its access unit.
+/// Role of a NAL unit in its access unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NalPlace {
     Slice {
-        /// First of its picture.
+        /// First slice of its picture.
         is_first: bool,
     },
-    /// Opens an access unit, where it comes behind slices.
+    /// Opens the next access unit if it follows slices.
     Opening,
-    /// Anywhere.
+    /// Allowed anywhere in an access unit.
     Any,
 }
 
 impl NalUnits {
-    /// Puts units together; `codec` has what the description told, or nothing.
+    /// Creates a depayloader; `codec` holds the parameters of the description, if it has any.
     pub(super) fn new(codec: Codec) -> NalUnits {
         let kind = if matches!(codec, Codec::H265(_)) { NalKind::H265 } else { NalKind::H264 };
         NalUnits {
@@ -90,7 +91,7 @@ impl NalUnits {
         }
     }
 
-    /// The codec, once a decoder could be set up by it.
+    /// The codec; `None` before all kinds of parameter sets are known that a decoder needs.
     pub(super) fn codec(&self) -> Option<&Codec> {
         let is_whole = match &self.codec {
             Codec::H264(config) => {
@@ -105,7 +106,7 @@ impl NalUnits {
         is_whole.then_some(&self.codec)
     }
 
-    /// Packets are missing behind those that came: gives out the unit before, if that is whole.
+    /// Handles missing packets: emits the pending unit if it is whole.
     pub(super) fn gap(&mut self, output: &mut Output) {
         self.drop_fragment();
         if self.is_ended() {
@@ -114,7 +115,7 @@ impl NalUnits {
         if self.time.is_some() {
             self.is_broken = true;
         } else {
-            // What came before a picture that may be lost tells nothing of another.
+            // The NAL units held may belong to a lost picture: only their parameter sets are kept.
             let opening = std::mem::take(&mut self.bytes);
             self.note_sets(&opening);
         }
@@ -130,7 +131,7 @@ impl NalUnits {
         self.is_marked |= packet.marker && has_slice;
     }
 
-    /// The stream has ended: a unit without a mark lacks its end, if the sender marks.
+    /// Ends the stream: a unit without a marker bit lacks its end, if the sender sets marker bits.
     pub(super) fn finish(&mut self, output: &mut Output) {
         self.drop_fragment();
         self.is_broken |= !self.is_unmarked && !self.is_marked && self.next_at.is_none();
@@ -138,27 +139,29 @@ impl NalUnits {
         self.bytes.clear();
     }
 
-    /// True where a unit waits that is whole, as far as its mark can be believed.
+    /// True if the pending unit is whole, provided that the sender sets its marker bits correctly.
     pub(super) fn holds_whole(&self) -> bool {
         self.is_ended() && !self.is_damaged()
     }
 
-    /// True where a part of the unit is missing.
+    /// True if a part of the unit is missing.
     fn is_damaged(&self) -> bool {
         self.is_broken || self.is_after_gap && !self.is_whole_picture
     }
 
-    /// True where all of the unit has come, as far as the sender can be believed.
+    /// True if all packets of the unit were received, provided that the sender sets its marker bits
+    /// correctly.
     fn is_ended(&self) -> bool {
         let is_marked = self.is_marked && !self.is_marked_early;
         self.time.is_some() && (is_marked || self.next_at.is_some())
     }
 
-    /// Gives the unit out, if it is whole, and begins the next one with what has come of it.
+    /// Ends the unit: emits it if it is whole, and counts it as broken otherwise. Starts the next
+    /// unit with the bytes received for it.
     fn complete(&mut self, output: &mut Output) {
         let Some(time) = self.time.take() else { return };
         let end = self.next_at.take().unwrap_or(self.bytes.len());
-        // The next one is about as long.
+        // The next unit is usually about as long as this one.
         let mut next = Vec::with_capacity(end.min(RESERVED_MAX) + self.bytes.len() - end);
         next.extend_from_slice(&self.bytes[end..]);
         let mut bytes = std::mem::replace(&mut self.bytes, next);
@@ -174,7 +177,7 @@ impl NalUnits {
         (self.is_broken, self.is_after_gap, self.is_marked) = (false, false, false);
     }
 
-    /// A packet could not be read: its unit is of no use.
+    /// Handles an unusable packet: marks its access unit as broken.
     fn damage(&mut self, packet: TimedPacket<'_>, output: &mut Output) {
         self.drop_fragment();
         if self.is_ended() || self.time.is_some_and(|time| time != packet.time) {
@@ -184,7 +187,7 @@ impl NalUnits {
         self.is_broken = true;
     }
 
-    /// Takes a payload; none for one that is malformed.
+    /// Parses a payload; `None` if it is malformed.
     fn take(&mut self, packet: TimedPacket<'_>, output: &mut Output) -> Option<()> {
         let payload = packet.payload;
         let (aggregate, fragment) = match self.kind {
@@ -195,7 +198,7 @@ impl NalUnits {
         if unit_type == Some(fragment) {
             return self.take_fragment(packet, output);
         }
-        // A fragment that was not ended lacks its end.
+        // An unfinished fragmented NAL unit lacks its end.
         self.drop_fragment();
         if unit_type != Some(aggregate) {
             return self.take_unit(payload, packet, output);
@@ -210,7 +213,7 @@ impl NalUnits {
         Some(())
     }
 
-    /// Takes a whole NAL unit, or several between start codes.
+    /// Appends a whole NAL unit, or each of several that are separated by start codes.
     fn take_unit(
         &mut self,
         unit: &[u8],
@@ -264,7 +267,7 @@ impl NalUnits {
             self.append(&[0; 4])?;
             self.append(&head[..header_bytes])?;
         } else if self.fragment_at.is_none() {
-            // Its beginning is lost, or was never sent.
+            // The first fragment was lost or never sent.
             self.damage(packet, output);
             return Some(());
         } else if self.next_at.is_none() {
@@ -277,7 +280,7 @@ impl NalUnits {
         }
     }
 
-    /// The last fragment of the NAL unit has come whose length stands at `at`.
+    /// Completes a NAL unit after its last fragment; its length field is at offset `at`.
     fn end_fragment(
         &mut self,
         at: usize,
@@ -297,7 +300,7 @@ impl NalUnits {
         Some(())
     }
 
-    /// Puts a NAL unit in its place: into the unit at hand, or into the next.
+    /// Assigns the NAL unit that follows to the current access unit or to the next one.
     fn place(&mut self, place: NalPlace, packet: TimedPacket<'_>, output: &mut Output) {
         match (place, self.time) {
             (NalPlace::Opening, Some(_)) => {
@@ -313,7 +316,7 @@ impl NalUnits {
                     self.is_marked_early |= std::mem::take(&mut self.is_marked);
                     return;
                 }
-                // Of one whose end is lost nobody knows.
+                // A broken unit proves nothing: its marker bit may have been lost.
                 self.is_unmarked |= !self.is_broken && !self.is_marked;
                 self.complete(output);
                 self.begin_picture(is_first, packet);
@@ -321,7 +324,7 @@ impl NalUnits {
             (NalPlace::Slice { is_first }, None) => self.begin_picture(is_first, packet),
             (NalPlace::Opening | NalPlace::Any, _) => {}
         }
-        // Nobody sends so much before a picture; what there was of it is dropped.
+        // No sender puts so much before a picture: the NAL units held for it are dropped.
         let begun = self.next_at.or((self.time.is_none()).then_some(0));
         if let Some(begun) = begun.filter(|begun| self.bytes.len() - begun > OPENING_BYTES_MAX) {
             self.bytes.truncate(begun);
@@ -334,18 +337,20 @@ impl NalUnits {
         self.is_after_gap |= packet.is_after_gap;
     }
 
-    /// The place of a NAL unit by its header and the byte behind; none for one that is shorter.
+    /// Returns the role of a NAL unit from its header and the byte after it; `None` if it is
+    /// shorter than its header.
     fn place_of(&self, nal: &[u8]) -> Option<NalPlace> {
         let unit_type = self.unit_type(nal)?;
-        // In both the highest bit is set where the number is zero, or the flag is.
+        // The top bit is set in H.264 if first_mb_in_slice is 0 (Exp-Golomb code), in H.265 if
+        // first_slice_segment_in_pic_flag is.
         let is_first = nal.get(self.header_bytes()).is_some_and(|byte| byte & 0x80 != 0);
         Some(match (self.kind, unit_type) {
-            // The second and third partition of a slice have no number of a macroblock.
+            // Slice data partitions B and C have no first_mb_in_slice.
             (NalKind::H264, 3 | 4) => NalPlace::Slice { is_first: false },
             (NalKind::H264, 1..=5) => NalPlace::Slice { is_first },
             (NalKind::H264, 6..=9 | 14..=18) => NalPlace::Opening,
             (NalKind::H265, 0..32) => {
-                // Of several layers the first begins the picture.
+                // Only the base layer begins a picture.
                 let is_base = nal[0] & 1 == 0 && nal[1] >> 3 == 0;
                 NalPlace::Slice { is_first: is_first && is_base }
             }
@@ -354,7 +359,7 @@ impl NalUnits {
         })
     }
 
-    /// Keeps the parameter sets of a unit, as far as they fit.
+    /// Stores the parameter sets of a unit, up to the limits of their size and number.
     fn note_sets(&mut self, unit: &[u8]) {
         let (mut new_sets, mut bytes) = ([false; 3], 0);
         for set in sized_nals(unit) {
@@ -380,7 +385,8 @@ impl NalUnits {
                 (Codec::H265(config), 34) => (2, &mut config.picture_sets),
                 _ => continue,
             };
-            // The first of its kind in an access unit replaces those of the unit before.
+            // The first set of a kind in an access unit replaces all sets of that kind from earlier
+            // units.
             if !std::mem::replace(&mut new_sets[index], true) {
                 sets.clear();
             }
@@ -400,7 +406,7 @@ impl NalUnits {
         Some(())
     }
 
-    /// Gives up a NAL unit of which fragments are missing, and the picture that it belongs to.
+    /// Drops a NAL unit with missing fragments, and marks its picture as broken.
     fn drop_fragment(&mut self) {
         let Some(at) = self.fragment_at.take() else { return };
         self.bytes.truncate(at);
@@ -417,7 +423,7 @@ impl NalUnits {
         }
     }
 
-    /// The type of a NAL unit; none for one that is shorter than its header, or has the forbidden
+    /// Returns the type of a NAL unit; `None` if it is shorter than its header or has the forbidden
     /// bit set.
     fn unit_type(&self, unit: &[u8]) -> Option<u8> {
         let first = *unit.first().filter(|first| *first & 0x80 == 0)?;
@@ -427,7 +433,7 @@ impl NalUnits {
         }
     }
 
-    /// True for zeros in the place of a header: the beginning of a start code.
+    /// True if the header bytes are zeros: the beginning of a start code.
     fn is_start_code(&self, nal: &[u8]) -> bool {
         nal.iter().take(self.header_bytes()).all(|&byte| byte == 0)
     }
@@ -440,7 +446,7 @@ impl NalUnits {
     }
 }
 
-/// The NAL units of an access unit that was put together here.
+/// Iterates over the NAL units of an assembled access unit, each after its four-byte length.
 fn sized_nals(mut unit: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, behind) = unit.split_first_chunk()?;
@@ -450,7 +456,7 @@ fn sized_nals(mut unit: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A codec of which nothing is known yet.
+/// Returns a codec without parameters.
 pub(super) fn unknown(kind: NalKind) -> Codec {
     match kind {
         NalKind::H264 => Codec::H264(H264Config {
@@ -469,19 +475,19 @@ pub(super) fn unknown(kind: NalKind) -> Codec {
     }
 }
 
-/// The twelve bytes from general_profile_space to general_level_idc of a sequence parameter set of
-/// H.265: behind the header of the NAL unit and one byte.
+/// Returns the twelve bytes from general_profile_space to general_level_idc of an H.265 sequence
+/// parameter set. They follow the NAL unit header and one more byte.
 pub(super) fn profile_of(set: &[u8]) -> Option<[u8; 12]> {
     let clean = without_emulation(set.get(..set.len().min(PROFILE_BYTES_READ))?);
     clean.get(3..15)?.try_into().ok()
 }
 
-/// Parameter sets of a kind: H.264 numbers 32 sequence sets and 256 picture sets, and a stream has
-/// a few.
+/// Most parameter sets of a kind: H.264 allows 32 sequence sets and 256 picture sets, but real
+/// streams have a few.
 const SETS_MAX: usize = 32;
-/// Twice what is needed, for bytes that only keep start codes out.
+/// Twice the bytes needed, which leaves space for emulation prevention bytes.
 const PROFILE_BYTES_READ: usize = 32;
-/// NAL units before the first slice of a picture: parameter sets, captions, metadata.
+/// Most bytes of NAL units before the first slice of a picture: parameter sets, captions, metadata.
 const OPENING_BYTES_MAX: usize = 1 << 20;
-/// Room that is kept for the next unit.
+/// Most bytes reserved for the next unit.
 const RESERVED_MAX: usize = 256 << 10;

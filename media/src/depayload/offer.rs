@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The depayloader of a stream that a description offers, or why there is none.
+//! Creates the depayloader of a stream that a description offers, or gives the reason for refusing
+//! it.
 //!
-//! Parameter sets of pictures may be missing: they then have to come in the stream.
+//! The description may lack the parameter sets of pictures: the stream must then carry them.
 //!
 //! Sources: RFC 6184 §8.1, RFC 7798 §7.1, RFC 3640 §4.1, RTP Payload Format For AV1 §7.1 (media
 //! type parameters); RFC 3551 §4.5 and RFC 3190 §4 (channels of PCM).
@@ -15,17 +16,17 @@ use super::nal::{NalKind, NalUnits, profile_of, unknown};
 use super::{AacUnits, Av1Units, Depayloader, Format, FrameKind, Frames, Output, PcmUnits};
 use crate::tracks::{Av1Config, Codec, PcmConfig, PcmForm, records};
 
-/// Reason why a stream cannot be put together.
+/// Reason for refusing a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DepayloadRefusal {
-    /// No depayloader for it.
+    /// The format has no depayloader.
     #[error(
         "{offered}: not a format that is put together here (H264, H265, AV1, mpeg4-generic of \
          AAC, MPA, opus, ac3, eac3, L8, L16, L24, PCMA, PCMU); have the sender use one of them"
     )]
     Format {
-        /// The format, as the description calls it.
+        /// Name of the format in the description.
         offered: String,
     },
     /// The sender may send units out of order.
@@ -33,26 +34,26 @@ pub enum DepayloadRefusal {
     Interleaved {
         /// The format.
         offered: String,
-        /// The parameter that says so.
+        /// The parameter that announces it.
         parameter: String,
-        /// The value that is read.
+        /// The setting that is supported.
         cure: &'static str,
     },
-    /// A parameter that is needed is missing or broken.
+    /// A required parameter is missing or broken.
     #[error("{offered}: {fault} in its fmtp; without it nothing can be decoded")]
     Parameter {
         /// The format.
         offered: String,
-        /// What is wrong with which parameter.
+        /// Name of the parameter and its fault.
         fault: String,
     },
 }
 
 impl Depayloader {
-    /// The depayloader of a stream.
+    /// Creates the depayloader of a stream.
     ///
     /// # Errors
-    /// A format that is not put together here, or parameters that do not fit it.
+    /// An unsupported format, or parameters that do not fit it.
     pub fn new(offer: &TrackOffer) -> Result<Depayloader, DepayloadRefusal> {
         let format = match offer.encoding.to_ascii_uppercase().as_str() {
             "H264" => {
@@ -89,7 +90,8 @@ impl Depayloader {
 }
 
 fn frames(kind: FrameKind, offer: &TrackOffer) -> Format {
-    // A decoder of Opus gives out what it is asked for; the others tell it in each frame.
+    // An Opus decoder outputs as many channels as it is asked for; the other formats name the
+    // number in each frame.
     let is_mono = offer.parameter("sprop-stereo").is_some_and(|stereo| stereo == "0");
     let codec = match kind {
         FrameKind::MpegAudio => Some(Codec::MpegAudio),
@@ -108,7 +110,7 @@ fn pcm(form: PcmForm, offer: &TrackOffer) -> Format {
     Format::Pcm(PcmUnits::new(PcmConfig { form, rate_hz: offer.clock_rate_hz, channels }))
 }
 
-/// A value that is no zero, and otherwise one that no parameter has.
+/// Returns the value unless it is zero, else one that no parameter has.
 fn nonzero(value: &str) -> &str {
     if value == "0" { "\0" } else { value }
 }
@@ -157,12 +159,12 @@ fn h265(offer: &TrackOffer) -> Codec {
     codec
 }
 
-/// Parameter sets in base64; those that are not are left out: they come in the stream as well, as a
-/// rule.
+/// Decodes parameter sets in base64. Sets that are not valid base64 are skipped: the stream usually
+/// carries them as well.
 fn sets(offer: &TrackOffer, name: &str) -> Vec<Vec<u8>> {
     let value = offer.parameter(name).unwrap_or_default();
     let decode = |text: &str| {
-        // Some cameras leave out the padding.
+        // Some cameras omit the padding.
         let text = text.trim();
         STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()
     };
@@ -223,7 +225,7 @@ fn aac(offer: &TrackOffer) -> Result<Format, DepayloadRefusal> {
     let specific = hex(config).ok_or_else(|| fault(format!("config={config:.40}")))?;
     let channels = offer.channels.unwrap_or(1);
     let codec = records::aac(&specific, channels).map_err(|what| fault(what.to_owned()))?;
-    // 1024 samples of the core codec.
+    // The default is 1024 samples of the core codec.
     let samples = u64::from(offer.clock_rate_hz) * 1024 / u64::from(codec.clock_rate_hz());
     let duration = match number("constantduration")? {
         0 => samples as i64,
@@ -241,5 +243,5 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
-/// Parameter sets of a kind in a description.
+/// Most parameter sets of a kind in a description.
 const SETS_MAX: usize = 32;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCM: each packet is a unit of whole frames (one sample of each channel), in network order.
+//! Depayloader of PCM: each packet is a unit of whole frames (one sample of each channel), in
+//! network order.
 //!
 //! Sources: RFC 3551 §4.5.10 (L8), §4.5.11 (L16), §4.5.14 (PCMA, PCMU); RFC 3190 §4 (L24).
-//! Does not swap bytes, or fill the holes of lost packets.
+//! Does not swap bytes or conceal lost packets.
 
 use super::{Output, TimedPacket};
 use crate::tracks::{Codec, PcmConfig};
 
-/// Checks that packets are whole frames.
+/// Checks that each packet holds whole frames.
 #[derive(Debug)]
 pub(super) struct PcmUnits {
     codec: Codec,

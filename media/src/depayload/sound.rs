@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPEG audio, AC-3, Enhanced AC-3 and Opus: whole frames, or fragments of one.
+//! Depayloader of MPEG audio, AC-3, Enhanced AC-3 and Opus: whole frames, or fragments of one
+//! frame.
 //!
-//! Frames that share a packet are told apart by their own headers, which also tell how long they
-//! last.
+//! Frames that share a packet are split by the sizes in their own headers, which also give their
+//! durations.
 //!
 //! Sources: RFC 2250 §3.5; RFC 4184 §4.1; RFC 4598 §4.1; RFC 7587 §4.2; RFC 6716 §3.1 (table of
 //! contents of Opus); ETSI TS 102 366 §5.4.1 and table 4.13 (AC-3), §E.1.3 (Enhanced AC-3).
@@ -12,7 +13,7 @@ use super::{Output, TimedPacket, UNIT_BYTES_MAX};
 use crate::frames::mpeg_audio_frame;
 use crate::tracks::Codec;
 
-/// Which of them.
+/// One of the four codecs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
     MpegAudio,
@@ -21,23 +22,24 @@ pub(super) enum FrameKind {
     Opus,
 }
 
-/// A frame, by its header.
+/// Size and duration of a frame, from its header.
 #[derive(Debug, Clone, Copy)]
 struct FrameSize {
     bytes: usize,
-    /// Samples that it stands for, at `rate_hz`; 0 for one that adds channels to the one before.
+    /// Samples of the frame, at `rate_hz`; 0 for a substream that adds channels to the frame
+    /// before.
     samples: u32,
     rate_hz: u32,
 }
 
-/// Puts frames together.
+/// Assembles frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     kind: FrameKind,
     codec: Option<Codec>,
-    /// Clock rate of RTP, in hertz.
+    /// Clock rate of the RTP timestamps, in hertz.
     clock_rate_hz: u32,
-    /// A frame whose fragments are coming, with its time.
+    /// A partly received frame: its time and the bytes so far.
     open: Option<(i64, Vec<u8>)>,
 }
 
@@ -59,19 +61,19 @@ impl Frames {
         }
     }
 
-    /// Gives up a frame that is not whole.
+    /// Drops an incomplete frame and counts it as broken.
     pub(super) fn finish(&mut self, output: &mut Output) {
         if self.open.take().is_some() {
             output.broken_unit();
         }
     }
 
-    /// Takes a packet; none for one that is malformed.
+    /// Parses a packet; `None` if it is malformed.
     fn take(&mut self, packet: TimedPacket<'_>, output: &mut Output) -> Option<()> {
         let payload = packet.payload;
         match self.kind {
             FrameKind::Opus => {
-                // Stereo is the third bit of the table of contents.
+                // Bit 2 of the table of contents means stereo.
                 let channels = 1 + (payload.first()? >> 2 & 1);
                 self.codec.get_or_insert(Codec::Opus { channels });
                 output.unit(packet.time, payload.to_vec(), true);
@@ -85,29 +87,29 @@ impl Frames {
                 let (head, body) = payload.split_first_chunk::<2>()?;
                 match head[0] & 3 {
                     0 => self.take_frames(packet, body, output)?,
-                    // A first fragment, and the others.
+                    // Types 1 and 2 are first fragments, type 3 is a later one.
                     1 | 2 => self.begin(packet.time, body, output),
-                    _ => self.go_on(packet, body, output)?,
+                    _ => self.append_fragment(packet, body, output)?,
                 }
             }
             FrameKind::Eac3 => {
                 let (head, body) = payload.split_first_chunk::<2>()?;
                 let is_fragment = head[0] & 1 == 1;
                 let is_open = self.open.as_ref().is_some_and(|(time, _)| *time == packet.time);
-                // Nothing but the sync word tells the first fragment.
+                // Only the sync word marks a first fragment.
                 match is_fragment {
                     false => self.take_frames(packet, body, output)?,
                     true if !is_open && body.starts_with(&[0x0b, 0x77]) => {
                         self.begin(packet.time, body, output);
                     }
-                    true => self.go_on(packet, body, output)?,
+                    true => self.append_fragment(packet, body, output)?,
                 }
             }
         }
         Some(())
     }
 
-    /// Takes a payload of MPEG audio that begins at this offset of a frame.
+    /// Appends a payload of MPEG audio that begins at this offset of a frame.
     fn take_at(
         &mut self,
         packet: TimedPacket<'_>,
@@ -121,7 +123,7 @@ impl Frames {
                 self.finish(output);
                 return None;
             }
-            return self.go_on(packet, body, output);
+            return self.append_fragment(packet, body, output);
         }
         self.finish(output);
         let size = self.size(body)?;
@@ -132,7 +134,7 @@ impl Frames {
         Some(())
     }
 
-    /// Takes whole frames.
+    /// Emits the whole frames of a payload.
     fn take_frames(
         &mut self,
         packet: TimedPacket<'_>,
@@ -159,18 +161,24 @@ impl Frames {
         Some(())
     }
 
-    /// Takes the first fragment of a frame.
+    /// Starts a frame with its first fragment.
     fn begin(&mut self, time: i64, body: &[u8], output: &mut Output) {
         self.finish(output);
-        // Its header tells the codec.
+        // The call sets the codec from the header; the size is not needed yet.
         let _ = self.size(body);
         self.open = Some((time, body.to_vec()));
     }
 
-    /// Takes a further fragment; the frame is whole when it has all its bytes.
-    fn go_on(&mut self, packet: TimedPacket<'_>, body: &[u8], output: &mut Output) -> Option<()> {
+    /// Appends a later fragment; emits the frame when all its bytes are there, or at the marker
+    /// bit.
+    fn append_fragment(
+        &mut self,
+        packet: TimedPacket<'_>,
+        body: &[u8],
+        output: &mut Output,
+    ) -> Option<()> {
         let Some((time, mut bytes)) = self.open.take() else {
-            // Its beginning is lost.
+            // The first fragment was lost.
             output.is_after_loss = true;
             return Some(());
         };
@@ -190,7 +198,7 @@ impl Frames {
         Some(())
     }
 
-    /// Reads the header of a frame, and sets the codec by the first; none for one that is no frame.
+    /// Parses the header of a frame; the first one sets the codec. `None` if it is not a frame.
     fn size(&mut self, frame: &[u8]) -> Option<FrameSize> {
         let (size, codec) = match self.kind {
             FrameKind::MpegAudio => {
@@ -208,11 +216,11 @@ impl Frames {
     }
 }
 
-/// Channels by audio coding mode (table 4.3), without the low-frequency one.
+/// Channels by audio coding mode (table 4.3), without the low-frequency channel.
 const CHANNELS: [u8; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
-/// Samples a second by `fscod`.
+/// Sample rate in hertz by `fscod`.
 const RATES_HZ: [u32; 3] = [48_000, 44_100, 32_000];
-/// Kilobits a second by half of `frmsizecod` (table 4.13).
+/// Bit rate in kbit/s by `frmsizecod` / 2 (table 4.13).
 const KILOBITS: [u32; 19] =
     [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640];
 
@@ -221,13 +229,13 @@ fn ac3(frame: &[u8]) -> Option<(FrameSize, Codec)> {
     let rate_hz = *RATES_HZ.get(usize::from(sizes >> 6))?;
     let code = u32::from(sizes & 0x3f);
     let kilobits = *KILOBITS.get(code as usize / 2)?;
-    // Frames of 1536 samples in words of 16 bits; at 44.1 kHz every other code has one more.
+    // A frame has 1536 samples and is counted in 16-bit words; at 44.1 kHz odd codes have one more.
     let words = kilobits * 96_000 / rate_hz + if rate_hz == 44_100 { code & 1 } else { 0 };
     if ids >> 3 > 10 {
         return None;
     }
     let acmod = mode >> 5;
-    // The mix levels between acmod and lfeon are there for some modes alone (§5.3.2).
+    // The mix levels between acmod and lfeon are present in some modes only (§5.3.2).
     let mut at = 3;
     at += if acmod & 1 == 1 && acmod != 1 { 2 } else { 0 };
     at += if acmod & 4 != 0 { 2 } else { 0 };
@@ -262,7 +270,7 @@ mod tests {
 
     #[test]
     fn sizes_of_frames_are_those_of_the_standard() {
-        // 448 kb/s of five channels and a low one at 48 kHz; 32 kb/s at 44.1 kHz with padding.
+        // 448 kbit/s with 5.1 channels at 48 kHz; 32 kbit/s at 44.1 kHz with padding.
         let (size, codec) = ac3(&[0x0b, 0x77, 0, 0, 0x1e, 0x40, 0xe1, 0]).unwrap();
         assert_eq!((size.bytes, size.samples), (1792, 1536));
         assert_eq!(codec, Codec::Ac3 { rate_hz: 48_000, channels: 6 });

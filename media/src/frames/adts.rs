@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Headers of AAC frames in ADTS.
 //!
-//! The header is not sent: RFC 3640 tells decoders the same once, by the AudioSpecificConfig that
-//! is made of it.
+//! The header is not sent: with RFC 3640 decoders get the same fields once, in the
+//! AudioSpecificConfig that is derived from it.
 //!
 //! Sources: ISO/IEC 14496-3 §1.A.2.2.1, table 1.18 (rates), §1.6.2.1 (AudioSpecificConfig).
-//! Does not take frames of several blocks or with channels by a programme configuration element.
+//! Does not accept frames of several blocks or with channels by a programme configuration element.
 
 use super::{Frame, HEADER_BYTES};
 use crate::tracks::records;

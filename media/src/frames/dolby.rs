@@ -3,7 +3,7 @@
 //!
 //! Sources: ETSI TS 102 366 §4.3.1, §4.4.1 and table 4.13 (AC-3), annex E §E.1.2.2 and §E.1.3.1
 //! (Enhanced AC-3).
-//! Does not take frames at reduced sampling rates, or with the bytes of each word swapped.
+//! Does not accept frames at reduced sampling rates, or with swapped bytes in each word.
 
 use super::{Frame, HEADER_BYTES};
 use crate::tracks::Codec;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of frames one behind the other: MPEG audio (`.mp3`, `.mp2`) and AAC in ADTS (`.aac`).
+//! Files of consecutive frames: MPEG audio (`.mp3`, `.mp2`) and AAC in ADTS (`.aac`).
 //!
-//! Such a file has no table: each frame's header tells where the next one begins. The demuxer goes
+//! Such a file has no table: each frame's header gives the start of the next one. The demuxer steps
 //! from header to header. Costs one read of ten bytes a frame, about half a microsecond from the
-//! page cache: 70 ms an hour of sound. Tags (ID3, APE) and the zeros that fill the place behind one
-//! are stepped over, in front of the frames, between them (files that were joined) and behind them.
-//! Where frames do not follow each other the next place with two headers in a row is looked for, in
-//! at most [`SEARCH_BYTES`]; where there is none the sound ends, with a warning if more than that
-//! is left.
+//! page cache: 70 ms an hour of sound. Tags (ID3, APE) and the zeros that pad them are skipped
+//! before the frames, between them (joined files) and after them. If frames do not follow each
+//! other, the next place with two consecutive headers is searched for, in at most [`SEARCH_BYTES`];
+//! if there is none the sound ends, with a warning if more than that is left.
 //!
 //! Sources: ISO/IEC 11172-3 §2.4.1.3 and 13818-3 §2.4.1 (headers of MPEG audio); ISO/IEC 14496-3
 //! §1.A.2.2 (ADTS); id3.org, "ID3v2.4.0 Structure" §3.1, §3.4 (footer), and "ID3v1";
 //! wiki.hydrogenaudio.org, "APE Tags Header".
-//! Does not correct for encoder delay: players of a stream cannot take it off.
+//! Does not correct encoder delay: players of a stream cannot remove it.
 
 mod adts;
 mod dolby;
@@ -29,7 +28,7 @@ use crate::tracks::{
 };
 use crate::{DemuxError, Refusal};
 
-/// Bytes of a header that tell a frame's size.
+/// Bytes of a header that determine a frame's size.
 pub(crate) const HEADER_BYTES: usize = 10;
 
 /// A frame, by its header.
@@ -37,20 +36,20 @@ pub(crate) const HEADER_BYTES: usize = 10;
 pub(crate) struct Frame {
     /// Bytes of all of it, header included.
     pub(crate) bytes: u32,
-    /// Bytes of its beginning that are not sent: fewer than those of a header.
+    /// Bytes at its start that are not sent: fewer than those of a header.
     pub(crate) skipped: u32,
     /// Samples a second.
     pub(crate) rate_hz: u32,
-    /// Samples that it stands for; 0 where it belongs to the frame before.
+    /// Samples of the frame; 0 if it belongs to the frame before.
     pub(crate) duration: u32,
     pub(crate) codec: Codec,
 }
 
-/// Reads the header of a frame; none where none begins.
+/// Parses the header of a frame; `None` if no frame begins here.
 pub(crate) type FrameParser = fn(&[u8; HEADER_BYTES]) -> Option<Frame>;
 
-/// Bytes, samples and samples a second of the frame of MPEG audio that begins here; none where none
-/// does, or one of free format.
+/// Returns bytes, samples and sample rate of the frame of MPEG audio that begins here; `None` if
+/// there is none, or one of free format.
 pub(crate) fn mpeg_audio_frame(bytes: &[u8]) -> Option<(u32, u32, u32)> {
     let frame = frame_at_start(bytes, mpeg_audio::parse)?;
     Some((frame.bytes, frame.duration, frame.rate_hz))
@@ -64,7 +63,7 @@ pub(crate) fn frame_at_start(bytes: &[u8], parse: FrameParser) -> Option<Frame> 
     parse(&header)
 }
 
-/// Goes through a file of frames, some a call.
+/// Reads through a file of frames, some of them per call.
 #[derive(Debug)]
 pub struct FrameDemuxer {
     container: Container,
@@ -73,18 +72,18 @@ pub struct FrameDemuxer {
     at: u64,
     first: Option<Frame>,
     table: Option<SampleTableBuilder>,
-    /// Bytes that belong to no frame, and where the first lie.
+    /// Bytes that belong to no frame, and the offset of the first ones.
     lost_bytes: u64,
     lost_at: Option<u64>,
-    /// True while the bytes before the position are a tag, or fill the place behind one.
+    /// True while the bytes before the position are a tag, or the padding after one.
     is_behind_tag: bool,
-    /// No frame was found behind its position.
+    /// No frame was found after its position.
     is_cut: bool,
 }
 
 impl FrameDemuxer {
-    /// The demuxer of a file that begins with two frames of one kind, which may stand behind tags;
-    /// none of another file. Costs a read of 32 bytes, and with tags some more.
+    /// Returns the demuxer of a file that begins with two frames of one kind, which may follow
+    /// tags; `None` for another file. Costs a read of 32 bytes, and with tags some more.
     pub fn of(file: &(impl ReadAt + ?Sized), file_bytes: u64) -> Option<FrameDemuxer> {
         let kinds = [
             (Container::Adts, adts::parse as FrameParser),
@@ -110,7 +109,7 @@ impl FrameDemuxer {
             }
             let begins = match demuxer.is_followed(file, demuxer.at).ok()? {
                 true => demuxer.at,
-                // A tag that is longer than it says is looked past.
+                // A tag may be longer than its size field: the search continues after it.
                 false if demuxer.is_behind_tag => demuxer.search(file).ok()??,
                 false => return None,
             };
@@ -129,10 +128,10 @@ impl FrameDemuxer {
         self.at.min(self.file_bytes)
     }
 
-    /// Goes on for about `samples` frames; true when all of the file is read.
+    /// Reads about `samples` further frames; true if all of the file is read.
     ///
     /// # Errors
-    /// The file is no such file, or cannot be read.
+    /// The file is not of this kind, or cannot be read.
     pub fn advance(
         &mut self,
         file: &(impl ReadAt + ?Sized),
@@ -193,7 +192,7 @@ impl FrameDemuxer {
         Ok(())
     }
 
-    /// Steps over the tag at the position, or over zeros behind one; false where there is neither.
+    /// Skips the tag at the position, or zeros after one; false if there is neither.
     fn step_over_tag(&mut self, file: &(impl ReadAt + ?Sized)) -> Result<bool, DemuxError> {
         let left = self.file_bytes - self.at.min(self.file_bytes);
         let mut header = [0; TAG_HEADER_BYTES];
@@ -213,7 +212,7 @@ impl FrameDemuxer {
         Ok(true)
     }
 
-    /// True when a frame begins at `offset` that another follows.
+    /// True if a frame begins at `offset` that another follows.
     fn is_followed(&self, file: &(impl ReadAt + ?Sized), offset: u64) -> Result<bool, DemuxError> {
         let frame = self.header(file, offset)?.and_then(|header| (self.parse)(&header));
         let Some(frame) = frame.filter(|frame| self.fits(frame)) else { return Ok(false) };
@@ -235,8 +234,8 @@ impl FrameDemuxer {
         Ok(Some(header))
     }
 
-    /// Offset of the next place behind the present one at which a frame begins that another
-    /// follows.
+    /// Returns the offset of the next place after the present one at which a frame begins that
+    /// another frame follows.
     fn search(&self, file: &(impl ReadAt + ?Sized)) -> Result<Option<u64>, DemuxError> {
         let count = (self.file_bytes - self.at).min(SEARCH_BYTES as u64) as usize;
         let mut bytes = vec![0; count];
@@ -296,13 +295,14 @@ impl FrameDemuxer {
     }
 }
 
-/// Samples a second by the header of a frame of MPEG audio; none where it begins with none.
+/// Returns the sample rate from the header of a frame of MPEG audio; `None` if no frame begins
+/// here.
 pub(crate) fn mpeg_audio_rate_hz(frame: &[u8]) -> Option<u32> {
     mpeg_audio::parse(frame.first_chunk()?).map(|frame| frame.rate_hz)
 }
 
-/// Bytes of the tag that begins with these; none where none does. One of APE has its number of
-/// bytes in a header, or in a footer behind its items.
+/// Returns the bytes of the tag that begins with these; `None` if there is none. An APE tag has its
+/// number of bytes in a header, or in a footer after its items.
 fn tag_bytes(beginning: &[u8]) -> Option<u64> {
     match *beginning {
         [b'I', b'D', b'3', version, _, flags, a, b, c, d, ..] => {
@@ -324,10 +324,10 @@ fn tag_bytes(beginning: &[u8]) -> Option<u64> {
 /// Bytes of the longest header of a tag, that of APE.
 const TAG_HEADER_BYTES: usize = 32;
 
-/// Tags, and stretches of zeros, behind which the first frame is looked for.
+/// Most tags, and stretches of zeros, after which the first frame is searched for.
 const TAGS_MAX: usize = 64;
 
-/// Bytes in which the next frame is looked for: some seconds of sound.
+/// Bytes in which the next frame is searched for: some seconds of sound.
 const SEARCH_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

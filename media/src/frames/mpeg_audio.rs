@@ -3,7 +3,7 @@
 //!
 //! Sources: ISO/IEC 11172-3 §2.4.2.3, ISO/IEC 13818-3 §2.4.2.3 (lower rates); the Xing and Info
 //! tags as LAME writes them.
-//! Does not read frames of free format, whose size no header tells.
+//! Does not read frames of free format, whose headers give no size.
 
 use super::{Frame, HEADER_BYTES};
 use crate::DemuxError;
@@ -52,9 +52,9 @@ pub(crate) fn parse(header: &[u8; HEADER_BYTES]) -> Option<Frame> {
     Some(Frame { bytes, skipped: 0, rate_hz, duration, codec: Codec::MpegAudio })
 }
 
-/// True when the frame at `offset` holds a table of contents and no sound.
+/// True if the frame at `offset` holds a table of contents and no sound.
 pub(super) fn is_info(file: &(impl ReadAt + ?Sized), offset: u64) -> Result<bool, DemuxError> {
-    // Behind the header and the side information, which has one of three lengths in layer III.
+    // After the header and the side information, which has one of three lengths in layer III.
     let mut bytes = [0; 40];
     match file.read_exact_at(&mut bytes, offset) {
         Ok(()) => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of frames made by hand, whole and broken.
+//! Tests synthetic files of frames, whole and broken.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn mp3_frame(fill: u8) -> Vec<u8> {
     frame
 }
 
-/// An ADTS frame of AAC-LC, 44.1 kHz, stereo, of so many bytes.
+/// An ADTS frame of AAC-LC, 44.1 kHz, stereo, of this many bytes.
 pub(crate) fn adts_frame(bytes: usize, fill: u8) -> Vec<u8> {
     let mut frame = vec![fill; bytes];
     let size = [(bytes >> 11) as u8 | 0x80, (bytes >> 3) as u8, (bytes << 5) as u8 | 0x1f, 0xfc];
@@ -64,14 +64,14 @@ fn tags_and_tables_of_contents_are_stepped_over() {
     assert_eq!(places(&presentation), [(first, 417), (first + 417, 417), (first + 834, 417)]);
 }
 
-/// A tag of ID3v2 with a body of so many bytes, 16,383 at most.
+/// An ID3v2 tag with a body of this many bytes, 16,383 at most.
 fn id3(bytes: usize, flags: u8) -> Vec<u8> {
     let mut tag = vec![b'I', b'D', b'3', 4, 0, flags, 0, 0, (bytes >> 7) as u8, bytes as u8 & 0x7f];
     tag.resize(10 + bytes, 7);
     tag
 }
 
-/// A tag of APE with a header: 32 bytes, items of so many, and a footer.
+/// An APE tag with a header: 32 bytes, items of this many bytes, and a footer.
 fn ape(items: u32) -> Vec<u8> {
     let part = |is_header: bool| {
         let mut part = b"APETAGEX\xd0\x07\0\0".to_vec();
@@ -109,7 +109,7 @@ fn any_number_of_tags_stands_around_frames() {
         assert_eq!(places(&found), expected);
         assert_eq!(found.warnings(), [""; 0]);
     }
-    // A tag that is longer than it says.
+    // A tag longer than its size field.
     let file = [id3(50, 0), vec![7; 3000], mp3_frame(1).repeat(20)].concat();
     assert_eq!(places(&demux(&file).unwrap().unwrap())[0], (3060, 417));
 }
@@ -156,7 +156,7 @@ fn what_is_no_sound_is_not_taken() {
     assert!(demux(&[0xff; 5000]).is_none());
     assert!(demux(&[0x47; 5000]).is_none());
     assert!(demux(&mp3_frame(1)).is_none(), "one frame alone may be chance");
-    // A tag that promises more than the file has, and one in front of another format.
+    // A tag that claims more bytes than the file has, and one before another format.
     let tag = b"ID3\x04\0\0\x7f\x7f\x7f\x7f";
     assert!(demux(tag).is_none());
     assert!(demux(&[&id3(20, 0)[..], b"fLaC", &[0; 5000]].concat()).is_none());

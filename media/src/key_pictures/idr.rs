@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes an intra picture of H.264 an instantaneous decoding refresh (IDR).
+//! Converts an intra picture of H.264 to an instantaneous decoding refresh (IDR).
 //!
 //! Broadcasters and encoders with open groups of pictures write key pictures that a decoder cannot
-//! tell from any other of their sequence: it reorders them by counters that start anew elsewhere,
-//! and drops those that seem to come late. As an IDR picture each begins a sequence. The headers of
-//! its slices get another type, frame number 0, an identifier, and the marking of an IDR picture;
-//! slice data is copied, moved by some bits where it is coded with variable lengths. The second
-//! field of a frame stays a field that refers to the first, with the same frame number.
+//! distinguish from other pictures of their sequence: it reorders them by counters that restart
+//! elsewhere, and drops those that seem to be late. As an IDR picture each begins a sequence. The
+//! headers of its slices get another type, frame number 0, an identifier, and the marking of an IDR
+//! picture; slice data is copied, shifted by some bits if it is coded with variable lengths. The
+//! second field of a frame stays a field that refers to the first, with the same frame number.
 //!
-//! A picture that has another shape (slice groups, data partitions, no intra slices) passes as it
-//! is.
+//! A picture of another structure (slice groups, data partitions, no intra slices) is returned
+//! unchanged.
 //!
 //! Costs two copies of the picture.
 //!
@@ -83,7 +83,7 @@ impl Refresh {
         let is_second = *self.first.get_or_insert(field) != field;
         let is_intra = slice_type % 5 == INTRA;
         if is_second || !is_intra {
-            // Its frame number is that of the first field; all bits stay in their places.
+            // Its frame number is that of the first field; all bits keep their positions.
             return is_second.then(|| escaped(nal[0], &header.rest()));
         }
         // idr_pic_id 0.
@@ -119,7 +119,7 @@ impl Refresh {
 }
 
 impl PictureSet {
-    /// Reads one behind its NAL header, with its identifier; none with slice groups.
+    /// Parses a set after its NAL header, with its identifier; `None` if it has slice groups.
     fn read(set: &[u8]) -> Option<(u32, PictureSet)> {
         let set = without_emulation(set);
         let bits = &mut Bits::new(&set);
@@ -187,7 +187,7 @@ impl<'a> BitCopy<'a> {
         Some(value)
     }
 
-    /// Puts zeros in the place of `count` bits.
+    /// Replaces `count` bits by zeros.
     fn replace(&mut self, count: u32) -> Option<()> {
         for _ in 0..count {
             self.bit()?;
@@ -235,7 +235,7 @@ impl<'a> BitCopy<'a> {
         Some(())
     }
 
-    /// Ends with the other bits, which are in the same places as before.
+    /// Appends the other bits, at the same positions as before.
     fn rest(mut self) -> Vec<u8> {
         assert_eq!(self.at, self.out_bits, "as many bits were written as read");
         while !self.at.is_multiple_of(8) {
@@ -246,7 +246,7 @@ impl<'a> BitCopy<'a> {
         self.out
     }
 
-    /// Ends with slice data that begins at a byte: behind ones (cabac_alignment_one_bit).
+    /// Appends slice data that begins at a byte, after ones (cabac_alignment_one_bit).
     fn realigned(mut self) -> Option<Vec<u8>> {
         while !self.at.is_multiple_of(8) {
             self.bit()?;
@@ -258,7 +258,7 @@ impl<'a> BitCopy<'a> {
         Some(self.out)
     }
 
-    /// Ends with slice data that begins at any bit, up to the stop bit and zeros behind it.
+    /// Appends slice data that begins at any bit, up to the stop bit, and zeros after it.
     fn shifted(mut self) -> Option<Vec<u8>> {
         let last = self.bytes.iter().rposition(|&byte| byte != 0)?;
         let end = last * 8 + 8 - self.bytes[last].trailing_zeros() as usize;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Key pictures of a file as a decoder takes them that sees nothing else: for posters and
+//! Key pictures of a file, in a form that a decoder accepts without other pictures: for posters and
 //! thumbnails.
 //!
-//! A plan knows where every picture lies that needs no other. [`KeyPictures`] lists them with their
-//! times; [`KeyPictures::read`] reads one and returns it in the byte stream format of its coding,
-//! parameter sets in front. Each picture begins a coded sequence of its own, so a decoder that gets
-//! some of them one after the other shows them all, in this order: a clean random access picture of
-//! H.265 becomes one behind a broken link, and a picture of H.264 that is intra coded alone becomes
-//! an instantaneous decoding refresh ([`idr`]). Everything but parameter sets and slices is left
-//! out, so a decoder parses no more of a stranger's bytes than it needs.
+//! A plan lists the place of every picture that needs no other. [`KeyPictures`] lists them with
+//! their times; [`KeyPictures::read`] reads one and returns it in the byte stream format of its
+//! coding, preceded by its parameter sets. Each picture begins a coded sequence of its own, so a
+//! decoder that gets several of them shows them all, in this order: a clean random access picture
+//! of H.265 is rewritten as one after a broken link, and a picture of H.264 with only intra coding
+//! as an instantaneous decoding refresh ([`idr`]). Everything but parameter sets and slices is
+//! dropped, so a decoder parses no more untrusted bytes than it needs.
 //!
 //! Costs one read of the picture and two copies; of a transport stream that of trick play
 //! ([`crate::trick`]). Listing costs a look-up for each picture.
@@ -63,12 +63,12 @@ enum Source<'a> {
     Stream(&'a PacketPlan),
 }
 
-/// Pictures of a file that are listed: those of nine hours, one a second. Of a file with more,
-/// every second one is, or every third.
+/// Most pictures listed of a file: those of nine hours, one a second. Of a file with more, every
+/// second one is listed, or every third.
 const LISTED_MAX: usize = 1 << 15;
 
 impl<'a> KeyPictures<'a> {
-    /// Lists those of the first track of pictures; none where there is no such track.
+    /// Lists the pictures of the first video track; `None` if there is no such track.
     pub fn of_tracks(presentation: &'a Presentation) -> Option<KeyPictures<'a>> {
         let track = presentation.leading_track();
         if track.codec.media() != TrackMedia::Video {
@@ -92,8 +92,8 @@ impl<'a> KeyPictures<'a> {
         Some(KeyPictures { source: Source::Track(track), coding, duration_ticks, list })
     }
 
-    /// Lists those of a transport stream; none where its programme has no pictures of a coding that
-    /// is known here.
+    /// Lists the pictures of a transport stream; `None` if its programme has no pictures of a
+    /// supported coding.
     pub fn of_stream(plan: &'a PacketPlan) -> Option<KeyPictures<'a>> {
         let coding = plan.streams().iter().find_map(|one| coding_of(one.stream_type))?;
         let step = plan.entries().len().div_ceil(LISTED_MAX).max(1);
@@ -121,14 +121,14 @@ impl<'a> KeyPictures<'a> {
         self.duration_ticks
     }
 
-    /// Chooses for each `ticks` of the title (a second at least) the last picture presented before
-    /// its end, and lists each once.
+    /// Divides the title into slots of `ticks` (at least a second) and returns the first picture of
+    /// each slot that has one.
     pub fn spread(&self, ticks: u64) -> Vec<KeyPicture> {
         let ticks = ticks.max(TICKS_PER_SECOND);
         let mut chosen: Vec<KeyPicture> = Vec::new();
         for picture in &self.list {
             let slot = |picture: &KeyPicture| picture.presented_ticks / ticks;
-            // The first of a slot: a tile shows what follows its time.
+            // The first picture of a slot: a tile shows the media after its time.
             if chosen.last().is_none_or(|last| slot(picture) > slot(last)) {
                 chosen.push(*picture);
             }
@@ -136,7 +136,7 @@ impl<'a> KeyPictures<'a> {
         chosen
     }
 
-    /// Reads a picture, ready for a decoder; none where it cannot be found in the file, or is
+    /// Reads a picture, ready for a decoder; `None` if it cannot be found in the file, or is
     /// scrambled.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ fn coding_of(stream_type: u8) -> Option<PictureCoding> {
     }
 }
 
-/// Makes a picture of a sample.
+/// Converts a sample to a picture.
 fn of_sample(codec: &Codec, bytes: Vec<u8>) -> Option<Vec<u8>> {
     match codec {
         Codec::H264(config) => {
@@ -193,7 +193,7 @@ fn of_sample(codec: &Codec, bytes: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// Makes a picture of an access unit in byte stream format.
+/// Converts an access unit in byte stream format to a picture.
 fn of_byte_stream(coding: PictureCoding, bytes: Vec<u8>) -> Option<Vec<u8>> {
     match coding {
         PictureCoding::H264 | PictureCoding::H265 => {
@@ -203,7 +203,7 @@ fn of_byte_stream(coding: PictureCoding, bytes: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// NAL units that have their length in front; none where one is longer than the bytes.
+/// Returns NAL units, each after its length; `None` if a length exceeds the bytes.
 fn sized_nals(mut bytes: &[u8], length_bytes: u8) -> Option<Vec<&[u8]>> {
     let mut nals = Vec::new();
     while !bytes.is_empty() {
@@ -257,7 +257,7 @@ fn byte_stream<'a>(coding: PictureCoding, nals: impl Iterator<Item = &'a [u8]>) 
 enum Kind {
     Set,
     Slice,
-    /// A decoder needs none of them.
+    /// A decoder does not need them.
     Other,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Units of the framing; `media/tests/key_pictures.rs` has ffmpeg decode what comes out.
+//! Unit tests of the framing; `media/tests/key_pictures.rs` decodes the output with ffmpeg.
 
 use super::*;
 

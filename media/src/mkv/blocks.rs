@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks: the frames in one, by place and size.
+//! Parses a block: its frames, by place and size.
 //!
 //! A block has a track number, a time relative to its cluster, flags, and one frame or, laced,
 //! several. Costs one read of at most [`HEAD_BYTES`] a block.
@@ -22,7 +22,7 @@ pub(super) struct Block {
     pub(super) frames: Vec<(u64, u32)>,
 }
 
-/// Reads the head of a block whose content is `body..end`.
+/// Parses the header of a block whose content is `body..end`.
 pub(super) fn read<F: ReadAt + ?Sized>(
     window: &Window<'_, F>,
     body: u64,
@@ -52,8 +52,8 @@ pub(super) fn read<F: ReadAt + ?Sized>(
     Ok(Block { track, time: i16::from_be_bytes([high, low]), is_key: flags & 0x80 != 0, frames })
 }
 
-/// Sizes of all frames of a lace but the last, which takes the rest of the block, and the bytes
-/// that they are written in; none where they are broken or do not fit `room` bytes.
+/// Returns the sizes of all frames of a lace except the last, which has the rest of the block, and
+/// the bytes in which they are written; `None` if they are broken or do not fit `room` bytes.
 fn laced(lacing: u8, bytes: &[u8], room: u64) -> Option<(Vec<u32>, usize)> {
     let frames = usize::from(*bytes.first()?) + 1;
     let mut at = 1;
@@ -132,7 +132,7 @@ mod tests {
         let head = [&[0x81, 0, 0, 0x02, 2][..], &[0xff, 0xff, 0xff, 0x23, 0xff, 0xf5]].concat();
         let block = [head, vec![0; 2300]].concat();
         assert_eq!(sizes(&block), Some(vec![800, 500, 1000]));
-        // §10.3.3: the same by EBML lacing.
+        // §10.3.3: parses the sizes of EBML lacing.
         let head = [0x81, 0, 0, 0x06, 2, 0x43, 0x20, 0x5e, 0xd3];
         let block = [&head[..], &[0; 2300]].concat();
         assert_eq!(sizes(&block), Some(vec![800, 500, 1000]));

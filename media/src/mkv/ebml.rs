@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Elements of EBML: identifier, size and place, read a little at a time.
 //!
-//! Reads go through a window of [`WINDOW_BYTES`], so the headers of neighbouring elements cost one
-//! read. Bytes of media are never in it but for those behind a header by chance.
+//! Reads use a window of [`WINDOW_BYTES`], so the headers of neighbouring elements cost one read.
+//! The window holds no media, except bytes that happen to follow a header.
 //!
 //! Sources: RFC 8794 §4 (variable-size integers), §5 (identifiers), §6 (sizes).
-//! Does not know what elements mean.
+//! Does not interpret elements.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,7 +21,7 @@ pub(super) struct Element {
     pub(super) offset: u64,
     /// Offset of its content.
     pub(super) body: u64,
-    /// Offset behind its content; `None` where its size is unknown (a live stream's).
+    /// Offset after its content; `None` if its size is unknown (a live stream's).
     pub(super) end: Option<u64>,
 }
 
@@ -38,10 +38,10 @@ impl Element {
     }
 }
 
-/// Reason why there is no element.
+/// Reason for the absence of an element.
 #[derive(Debug)]
 pub(super) enum NoElement {
-    /// What was found is none.
+    /// The bytes at `offset` are not an element.
     Broken {
         offset: u64,
         what: &'static str,
@@ -81,7 +81,7 @@ impl<'a, F: ReadAt + ?Sized> Window<'a, F> {
         let end = buffer.offset + buffer.bytes.len() as u64;
         if offset < buffer.offset || offset + there as u64 > end {
             let count = (self.file_bytes - offset.min(self.file_bytes)).min(WINDOW_BYTES as u64);
-            // On an error the old bytes are gone, so nothing wrong is found in them.
+            // On an error the old bytes are discarded, so nothing wrong is found in them.
             buffer.bytes.clear();
             let mut bytes = std::mem::take(&mut buffer.bytes);
             bytes.resize(count as usize, 0);
@@ -146,7 +146,7 @@ pub(super) fn number(bytes: &[u8]) -> Option<(u64, usize)> {
     Some((rest.iter().fold(marked, |value, &byte| value << 8 | u64::from(byte)), count))
 }
 
-/// The value that stands for an unknown size, of so many bytes: all ones.
+/// Returns the value of an unknown size of this many bytes: all ones.
 const fn unknown(bytes: usize) -> u64 {
     (1 << (7 * bytes)) - 1
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Matroska and WebM: the tracks of a file and the places of their frames.
+//! Demuxer of Matroska and WebM: finds the tracks of a file and the places of their frames.
 //!
-//! Such a file has no table of its frames: their places stand in the heads of blocks all over the
-//! file. The demuxer goes from head to head and reads some kilobytes around each; the frames
+//! Such a file has no table of its frames: their places are in the headers of blocks throughout the
+//! file. The demuxer steps from header to header and reads some kilobytes around each; the frames
 //! themselves are not parsed. Costs a read a block, about a microsecond each from the page cache.
 //!
-//! A block has the time at which its frame is presented and none of decoding. Times of decoding are
-//! the same times in order: the frame that is decoded n-th is due when the n-th is presented, moved
-//! ahead by as much as makes no frame late. Times are rounded to the file's scale, mostly
-//! milliseconds; those of sound are made whole again from the length of a frame.
+//! A block has a presentation time and no decoding time. Decoding times are the presentation times
+//! in ascending order: the frame decoded n-th is due at the n-th presentation time, moved earlier
+//! by a constant so that no frame is late. Times are rounded to the file's scale, mostly
+//! milliseconds; those of sound are made exact again from the length of a frame.
 //!
 //! A file that was cut off, as a killed recorder leaves it, has the whole frames of its last
 //! cluster, and a warning.
@@ -31,18 +31,18 @@ use text_tracks::MkvText;
 pub(crate) use text_tracks::{text_blocks, text_tracks};
 use tracks::MkvTrack;
 
-/// True when a file that begins so is Matroska or WebM.
+/// True if a file that begins so is Matroska or WebM.
 pub fn is_mkv(beginning: &[u8]) -> bool {
     beginning.starts_with(&EBML.to_be_bytes())
 }
 
-/// Goes through a file, some blocks a call.
+/// Reads through a file, some blocks per call.
 #[derive(Debug)]
 pub struct MkvDemuxer {
     file_bytes: u64,
     /// Offset of the next element.
     at: u64,
-    /// Ends of the segment and the cluster around it; that of the file where theirs is unknown.
+    /// Ends of the current segment and cluster; the end of the file if theirs is unknown.
     segment_end: Option<u64>,
     cluster_end: Option<u64>,
     cluster_time: i64,
@@ -50,16 +50,16 @@ pub struct MkvDemuxer {
     scale_ns: u64,
     tracks: Vec<MkvTrack>,
     left_out: Vec<LeftOut>,
-    /// Set where the blocks of a track of text are looked for, and of no other.
+    /// Set if only the blocks of a text track are searched for.
     text: Option<MkvText>,
     has_tracks: bool,
-    /// End by its size of the element that reaches furthest past the file's end; 0 where none does.
+    /// End, by its size, of the element that extends furthest past the file's end; 0 if none does.
     lacking_end: u64,
     /// Place where reading ended before the end, and the finding there.
     stop: Option<(u64, &'static str)>,
-    /// Start of another file behind the segment.
+    /// Start of another file after the segment.
     next_file: Option<u64>,
-    /// Track and sample from which on random-access points are looked for, at the end.
+    /// Track and sample from which random-access points are searched for, at the end.
     starts_from: (usize, usize),
 }
 
@@ -84,10 +84,10 @@ impl MkvDemuxer {
         }
     }
 
-    /// Goes on for about `samples` frames; true when all of the file is read.
+    /// Reads about `samples` further frames; true if all of the file is read.
     ///
     /// # Errors
-    /// The file is no such file, or cannot be read.
+    /// The file is not of this kind, or cannot be read.
     pub fn advance(
         &mut self,
         file: &(impl ReadAt + ?Sized),
@@ -124,8 +124,8 @@ impl MkvDemuxer {
         Ok(false)
     }
 
-    /// Closes the tracks, and looks into at most `budget` samples of those of pictures that have no
-    /// random-access point by their blocks; true when all is done.
+    /// Closes the tracks, and examines at most `budget` samples of video tracks whose blocks mark
+    /// no random-access point; true if all is done.
     fn find_starts(
         &mut self,
         file: &(impl ReadAt + ?Sized),
@@ -206,7 +206,7 @@ impl MkvDemuxer {
             TIMESTAMP => {
                 let content = window.content(&element, 8)?;
                 let time = ebml::unsigned(&content).and_then(|time| i64::try_from(time).ok());
-                // Later times than these are refused as those of a sample.
+                // A time that does not fit becomes one that is refused with its first sample.
                 self.cluster_time = time.unwrap_or(i64::MAX / 2);
             }
             // Text has durations, which these have not.
@@ -221,13 +221,13 @@ impl MkvDemuxer {
             }
             _ => {}
         }
-        // Of unknown size are segments and clusters alone (RFC 9559 §5).
+        // Only segments and clusters may have an unknown size (RFC 9559 §5).
         self.at = end.ok_or_else(|| broken(element.offset, "an element of unknown size"))?;
         Ok(work)
     }
 
-    /// The next element. Of one that the file does not hold whole, the segment's and a cluster's
-    /// elements are read as far as they go; others are broken.
+    /// Returns the next element. If it is truncated, elements inside the segment or a cluster are
+    /// still read as far as they extend; others are broken.
     fn next_element<F: ReadAt + ?Sized>(
         &mut self,
         window: &Window<'_, F>,
@@ -270,7 +270,7 @@ impl MkvDemuxer {
         }
     }
 
-    /// Reads a block with what is told about it; returns the number of elements and frames. It is a
+    /// Reads a block with the data about it; returns the number of elements and frames. It is a
     /// random-access point if it refers to no other.
     fn read_group<F: ReadAt + ?Sized>(
         &mut self,
@@ -378,7 +378,7 @@ impl MkvDemuxer {
         found.with_warnings(warnings).moved_to_start()
     }
 
-    /// Looks whether another file begins behind the segment, as `cat a.mkv b.mkv` makes it.
+    /// Checks if another file begins after the segment, as in the output of `cat a.mkv b.mkv`.
     fn look_behind(&mut self, file: &(impl ReadAt + ?Sized)) -> Result<(), DemuxError> {
         let mut id = [0; 4];
         let end =
@@ -390,7 +390,7 @@ impl MkvDemuxer {
         Ok(())
     }
 
-    /// The warning of files that were put one behind the other.
+    /// Warning for concatenated files.
     fn joined(&self) -> Option<String> {
         let at = self.next_file?;
         Some(format!(
@@ -418,7 +418,7 @@ impl MkvDemuxer {
     }
 }
 
-/// End of a step that did not go on.
+/// Reason for ending a step early.
 enum StepEnd {
     /// The file ends within an element, or no element is there: the finding.
     CutOff(&'static str),
@@ -459,7 +459,7 @@ const INFO_BYTES_MAX: u64 = 64 << 10;
 const GROUP_ELEMENTS_MAX: usize = 1 << 10;
 /// Bytes of a description that cost about as much as a frame.
 const BYTES_PER_FRAME: usize = 64;
-/// A unit of a second: a larger one is no clock.
+/// A unit of a second: a larger one is not plausible.
 const SCALE_NS_MAX: u64 = 1_000_000_000;
 
 const EBML: u32 = 0x1a45_dfa3;

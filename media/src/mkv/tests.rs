@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files made by hand: element by element, so that any of them can lie.
+//! Synthetic files, built element by element, so that any element can be wrong.
 
 use super::*;
 use crate::tracks::{PixelAspect, SampleFault, TRACKS_READ_MAX};
@@ -79,7 +79,7 @@ fn forms_of_pixels_are_of_sizes_as_shown_and_as_coded() {
 /// 256 frames of a length that no frame has once added up to more than an i64 holds.
 #[test]
 fn a_frame_length_beyond_a_second_is_none() {
-    // AAC of low delay, whose frames are as long as the track tells, of a rate of 24 bits.
+    // Low-delay AAC, with the frame length given by the track, and a rate of 24 bits.
     let specific = element(0x63a2, &[&[0xbf, 0xff, 0xff, 0xff, 0x90]]);
     let length = element(0x23_e383, &[&u64::MAX.to_be_bytes()]);
     let lace = [&[0x81, 0, 0, 0x84, 255][..], &[7; 256]].concat();
@@ -90,14 +90,15 @@ fn a_frame_length_beyond_a_second_is_none() {
     assert!(found.duration_ticks() < TICKS_PER_SECOND);
 }
 
-/// The offset of a frame once was cut off where it is shown hours behind its turn and another one
-/// hours before: stored and read again, the presentation was another one.
+/// The offset of a frame was once truncated if it is shown hours after its turn and another one
+/// hours before: stored and read again, the presentation differed.
 #[test]
 fn frames_far_from_their_order_are_refused() {
     let private = element(0x63a2, &[&AVC]);
     let latest = |hours: u64| {
         let block: &[u8] = &[0x81, 0, 0, 0x80, 0, 0, 0, 1, 0x65];
-        // The second is decoded when sixteen later ones have come; so is the last, at its time.
+        // The decoding time of the second is known after sixteen later frames; so is that of the
+        // last, at its own time.
         let mut ms = vec![0, hours * HOUR_MS];
         ms.extend((1..20).map(|number| HOUR_MS + number));
         ms.push(1);
@@ -117,7 +118,7 @@ fn frames_far_from_their_order_are_refused() {
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A description of 1 MB once made half a million tracks that are not sent, each with its reason.
+/// A description of 1 MB once gave half a million tracks that are not sent, each with its reason.
 #[test]
 fn tracks_are_bounded_before_their_reasons_are_written() {
     let frames = cluster(0, &[&[0x81, 0, 0, 0x80, 1, 2]]);
@@ -133,7 +134,7 @@ fn tracks_are_bounded_before_their_reasons_are_written() {
     }
 }
 
-/// The track of each block is looked for, so there are few before blocks are read.
+/// The track of each block is searched for, so only a few are accepted before blocks are read.
 #[test]
 fn tracks_that_could_be_sent_are_bounded_before_blocks_are_read() {
     let with = |tracks: u16| {
@@ -167,7 +168,7 @@ fn elements_of_a_group_are_bounded() {
     assert!(refused.contains("BlockGroup of too many elements"), "{refused}");
 }
 
-/// A call reads about as many frames as it is asked for, those of laces included.
+/// A call reads about the requested number of frames, including those of laces.
 #[test]
 fn frames_of_a_lace_count_each() {
     let lace = [&[0x81, 0, 0, 0x84, 255][..], &[7; 256]].concat();
@@ -211,7 +212,7 @@ fn whole_blocks_of_a_cut_cluster_are_streamed() {
     assert!(warning.contains("its last 7 bytes are not"), "{warning}");
 }
 
-/// The film behind once was left out in silence.
+/// The second film was once dropped silently.
 #[test]
 fn another_film_behind_the_first_has_a_warning() {
     let blocks: [&[u8]; 2] = [&[0x81, 0, 0, 0x80, 1, 2], &[0x81, 0, 9, 0x80, 3]];
@@ -225,7 +226,7 @@ fn another_film_behind_the_first_has_a_warning() {
     assert!(filled.warnings().is_empty(), "{:?}", filled.warnings());
 }
 
-/// A cluster may claim any size; its elements lie in the file nevertheless.
+/// A cluster may claim any size; its elements are in the file nevertheless.
 #[test]
 fn a_cluster_of_a_size_that_lies_ends_with_the_file() {
     let blocks: [&[u8]; 2] = [&[0x81, 0, 0, 0x80, 1, 2], &[0x81, 0, 9, 0x80, 3]];
@@ -235,7 +236,7 @@ fn a_cluster_of_a_size_that_lies_ends_with_the_file() {
         let header = element(EBML, &[&element(DOC_TYPE, &[b"matroska"])]);
         [&header, &SEGMENT.to_be_bytes()[..], bytes, &tracks].concat()
     };
-    // Sizes of 2⁵⁶ - 2, the largest that is known, and of 2⁵⁶ - 1, which stands for unknown.
+    // Sizes of 2⁵⁶ - 2, the largest known size, and of 2⁵⁶ - 1, which means unknown.
     let most = [1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe];
     let lying = [&CLUSTER.to_be_bytes()[..], &most, &first[8..]].concat();
     for (size, is_known) in [(most, true), ([1, 255, 255, 255, 255, 255, 255, 255], false)] {

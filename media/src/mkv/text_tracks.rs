@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tracks of text in a Matroska file: their list, and the blocks of one.
 //!
-//! The list costs the reads up to the tracks, which stand in front of the media. The blocks cost a
-//! look at the head of each block of the file, as planning the file does.
+//! The list costs the reads up to the tracks, which precede the media. The blocks cost a look at
+//! the header of each block of the file, as planning the file does.
 //!
 //! Sources: RFC 9559 §5.1.4 (Tracks), §5.1.3.5.3 (BlockDuration); Matroska subtitle
 //! specifications.
@@ -14,7 +14,7 @@ use crate::text::{CUES_MAX, TextCoding, TextTrack};
 use crate::tracks::TRACKS_READ_MAX;
 use crate::{DemuxError, ReadAt};
 
-/// Blocks that are looked at a time.
+/// Blocks examined at a time.
 const STEP_BLOCKS: usize = 1 << 16;
 
 /// Milliseconds that a text without a duration is shown.
@@ -35,7 +35,7 @@ pub(crate) struct TextBlock {
 /// The tracks of text, and the blocks of one of them.
 #[derive(Debug, Default)]
 pub(super) struct MkvText {
-    /// Number of the track whose blocks are collected; `None` where the tracks are listed.
+    /// Number of the track whose blocks are collected; `None` if the tracks are listed.
     wanted: Option<u32>,
     tracks: Vec<TextTrack>,
     blocks: Vec<TextBlock>,
@@ -52,7 +52,7 @@ pub(crate) fn text_tracks(
     Ok(demuxer.text.map_or_else(Vec::new, |text| text.tracks))
 }
 
-/// The blocks of a track of text, with its coding; `None` where the file has no such track.
+/// Returns the blocks of a text track, with its coding; `None` if the file has no such track.
 pub(crate) fn text_blocks(
     file: &(impl ReadAt + ?Sized),
     file_bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) fn text_blocks(
 }
 
 impl MkvText {
-    /// Takes the tracks of text from the content of a Tracks element.
+    /// Reads the text tracks from the content of a Tracks element.
     pub(super) fn read_tracks(&mut self, content: &[u8]) {
         let entries = ebml::children(content).filter(|(id, _)| *id == TRACK_ENTRY);
         for (_, entry) in entries.take(TRACKS_READ_MAX) {
@@ -101,8 +101,8 @@ impl MkvText {
         self.wanted.is_some_and(|wanted| u64::from(wanted) == track)
     }
 
-    /// Adds the frames of a block, shown from a time on, in units of `scale_ns`; false where there
-    /// are too many.
+    /// Adds the frames of a block, shown from a time on, in units of `scale_ns`; false if there are
+    /// too many.
     pub(super) fn push(
         &mut self,
         frames: &[(u64, u32)],

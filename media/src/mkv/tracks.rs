@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tracks of a Matroska file: what each holds, and its frames on their way into a table.
+//! Tracks of a Matroska file: their data, and the conversion of their frames to tables.
 //!
 //! Sources: RFC 9559 §5.1.4 (Tracks), §5.1.4.1.31 (ContentEncodings); Matroska codec
 //! specifications (codec identifiers and their private data).
@@ -20,7 +20,7 @@ use crate::tracks::{
     TRACKS_MAX, TRACKS_READ_MAX, Track, TrackLabel, TrackMedia,
 };
 
-/// A track whose frames are taken.
+/// A track whose frames are collected.
 #[derive(Debug)]
 pub(super) struct MkvTrack {
     number: u64,
@@ -33,16 +33,16 @@ pub(super) struct MkvTrack {
     scale_ns: u64,
     /// Units of this track's media time a second.
     timescale: u32,
-    /// Length of a frame in these units, where it is known.
+    /// Length of a frame in these units, if known.
     frame_units: Option<i64>,
     /// Time of the next frame, if it follows the last without a gap.
     next: i64,
-    /// Delay that is taken off times of presentation, in units.
+    /// Delay subtracted from presentation times, in units.
     delay: i64,
     reorder: Reorder<Frame>,
     /// The frame before, until the time of its end is known.
     last: Option<MediaSample>,
-    /// Most by which a time of decoding is later than that of presentation.
+    /// Largest excess of a decoding time over the presentation time.
     lead: i64,
     table: SampleTableBuilder,
     frames: usize,
@@ -58,7 +58,7 @@ struct Frame {
     is_key: bool,
 }
 
-/// Tracks that are taken, and those that are not.
+/// Tracks that are collected, and the others.
 ///
 /// # Errors
 /// There are too many of either.
@@ -88,7 +88,7 @@ pub(super) fn read(
             }
         }
     }
-    // Before any block is read: the track of each is looked for.
+    // The check is before any block is read: the track of each block is searched for.
     match tracks.len() {
         0..=TRACKS_MAX => Ok((tracks, left_out)),
         found => too_many(found),
@@ -266,7 +266,7 @@ impl MkvTrack {
         self.frames
     }
 
-    /// Memory that its table takes.
+    /// Memory of its table.
     pub(super) fn table_bytes(&self) -> u64 {
         self.table.table_bytes()
     }
@@ -302,7 +302,7 @@ impl MkvTrack {
         }
     }
 
-    /// Enters a frame whose times are known into the table; the one before then ends.
+    /// Adds a frame with known times to the table; the frame before it ends then.
     fn enter(&mut self, (frame, decode, presented): (Frame, i64, i64)) -> Result<(), SampleFault> {
         self.lead = self.lead.max(decode - presented);
         let time = (decode + BIAS).max(0) as u64;
@@ -355,7 +355,7 @@ impl MkvTrack {
         random_access::find_starts(track, (next, &mut self.starts_found), budget, read)
     }
 
-    /// The warning of a track whose random-access points had to be looked for.
+    /// Warning for a track whose random-access points had to be searched for.
     pub(super) fn unmarked(&self) -> Option<String> {
         let (id, count) = (self.id, self.starts_found);
         (count > 0).then(|| {
@@ -370,7 +370,7 @@ impl MkvTrack {
     /// The track, which is closed; none without a frame with which play can start.
     pub(super) fn finish(self, identity: RtpIdentity) -> Option<Track> {
         let mut samples = self.table.finish()?;
-        // So much earlier is each frame decoded that none is decoded after it is presented.
+        // All frames are decoded earlier by this, so that none is decoded after it is presented.
         let lead = i32::try_from(self.lead).expect("no frame's is larger than OFFSET_MAX");
         samples.present_later(lead);
         let shift = -BIAS - i64::from(lead) - self.delay;
@@ -379,8 +379,8 @@ impl MkvTrack {
     }
 }
 
-/// The form of pixels by the sizes of pictures in pixels and as they are shown, which need not be
-/// pixels (RFC 9559 §5.1.4.1.28.8 to .14); none where one of them is not told.
+/// Derives the pixel aspect ratio from the sizes of pictures in pixels and as displayed, which need
+/// not be in pixels (RFC 9559 §5.1.4.1.28.8 to .14); `None` if one of them is missing.
 fn pixel_aspect(video: &[u8]) -> Option<PixelAspect> {
     let number = |wanted: u32| {
         let found = ebml::children(video).find(|(id, _)| *id == wanted);
@@ -399,7 +399,7 @@ fn pixel_aspect(video: &[u8]) -> Option<PixelAspect> {
     PixelAspect::new(shown.0.checked_mul(height)?, shown.1.checked_mul(width)?)
 }
 
-/// The printable beginning of a string, which may be padded with zeros.
+/// Returns the printable start of a string, which may be padded with zeros.
 fn text(value: &[u8]) -> &str {
     let end = value.iter().position(|&byte| !byte.is_ascii_graphic()).unwrap_or(value.len());
     std::str::from_utf8(&value[..end]).expect("printable ASCII")
@@ -414,7 +414,7 @@ const TIME_MAX: i64 = 1 << 52;
 /// Most by which times of presentation and of decoding differ, hours of any time scale: twice as
 /// much fits an i32.
 const OFFSET_MAX: i32 = (1 << 30) - 1;
-/// Added to times of decoding, which may lie before zero in a file and not in a table.
+/// Added to decoding times, which may be negative in a file but not in a table.
 const BIAS: i64 = 1 << 32;
 
 pub(super) const TRACK_ENTRY: u32 = 0xae;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boxes of an ISO base media file: their headers, and the bodies of small ones.
 //!
-//! A box is a place in the file until its body is read. A box lies in its container, so no walk
-//! leaves the container or goes back; a container has a limited number of boxes. Headers inside of
-//! `moov` and `moof` are read through a window of 4 KiB.
+//! A box is only an offset in the file until its body is read. A box is inside of its container, so
+//! no walk leaves the container or goes back; a container has a limited number of boxes. Headers
+//! inside of `moov` and `moof` are read through a window of 4 KiB.
 //!
 //! Sources: ISO/IEC 14496-12 §4.2 (size, largesize, size 0, version and flags).
 //! Reads no body that is longer than the caller allows.
@@ -21,8 +21,8 @@ pub(super) type FourCode = [u8; 4];
 /// Boxes of a container: a film has a few dozen, a fragment a few for each track.
 const BOXES_MAX: usize = 1 << 16;
 
-/// Boxes that are stepped over inside of one that is in no other, counted twice where they are
-/// looked through twice: all tracks of `moov`, or all runs of `moof`. They are read in one go.
+/// Most boxes skipped inside of an outermost box, counted twice if they are searched twice: all
+/// tracks of `moov`, or all runs of `moof`. They are read in one pass.
 const STEPS_MAX: u32 = 1 << 18;
 
 /// Largest body that a box of fixed fields has.
@@ -46,7 +46,7 @@ fn ill_sized(code: FourCode, start: u64, bytes: u64, left: u64) -> DemuxError {
     broken(start, format!("box {} of {bytes} bytes where {left} are left", spelled(code)))
 }
 
-/// The type for people: other characters than those of ASCII are escaped.
+/// The type for messages: characters other than ASCII are escaped.
 pub(super) fn spelled(code: FourCode) -> String {
     code.escape_ascii().to_string()
 }
@@ -86,7 +86,7 @@ impl Input<'_> {
         self.bytes
     }
 
-    /// Fills `bytes` with those of the file from `offset` on.
+    /// Fills `bytes` with the bytes of the file from `offset` on.
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), DemuxError> {
         Ok(self.file.read_exact_at(bytes, offset)?)
     }
@@ -122,19 +122,19 @@ pub(super) struct FileBox {
     pub(super) start: u64,
     /// Offset of the body.
     pub(super) body: u64,
-    /// Offset behind the body; not past the end of the container.
+    /// Offset after the body; not past the end of the container.
     pub(super) end: u64,
 }
 
 impl FileBox {
-    /// The box at `start` that is in no other; none where too few bytes for a header are left. Its
-    /// body is not touched: it may be samples.
+    /// Returns the outermost box at `start`; `None` if too few bytes for a header are left. Its
+    /// body is not read: it may be samples.
     pub(super) fn outermost(input: &Input<'_>, start: u64) -> Result<Option<FileBox>, DemuxError> {
         let found = FileBox::outermost_header(input, start)?;
         found.map(|found| found.within(input.bytes)).transpose()
     }
 
-    /// The same of a file that may have been cut off: the box may end past its end.
+    /// Like that, for a file that may be truncated: the box may extend past its end.
     pub(super) fn outermost_header(
         input: &Input<'_>,
         start: u64,
@@ -153,8 +153,8 @@ impl FileBox {
         FileBox::parse_header(header, start, left).map(Some)
     }
 
-    /// The box at `start` in a container that ends at `end`; none where too few bytes for a header
-    /// are left, as some writers pad a container with zeros.
+    /// Returns the box at `start` in a container that ends at `end`; `None` if too few bytes for a
+    /// header are left, as some writers pad a container with zeros.
     fn at(input: &Input<'_>, start: u64, end: u64) -> Result<Option<FileBox>, DemuxError> {
         let left = end - start;
         if left < HEADER_BYTES {
@@ -273,7 +273,7 @@ impl FileBox {
         Ok(body)
     }
 
-    /// A box of fixed fields. Bytes behind those that are known are left for later versions.
+    /// A box of fixed fields. Bytes after the known fields are reserved for later versions.
     pub(super) fn decode<T: Atom>(&self, input: &Input<'_>) -> Result<T, DemuxError> {
         let body = self.read_body(input, SMALL_BYTES_MAX)?;
         T::decode_body(&mut body.as_slice()).map_err(|error| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Edit lists: the shift from media time to presentation time.
+//! Converts edit lists to the shift from media time to presentation time.
 //!
 //! Encoders write one edit that skips the delay of B-frames or the priming of sound, and empty
 //! edits in front of it for a track that begins late. Such a list is one shift. A list that cuts

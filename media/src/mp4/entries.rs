@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sample descriptions: the codec of a track, from the entries of its `stsd` box.
+//! Reads the codec of a track from the sample descriptions in its `stsd` box.
 //!
-//! An entry is read in memory and has at most 1 MiB with all others. One that is not streamed has a
-//! reason with a cure in place of a codec.
+//! An entry is read into memory; all entries together have at most 1 MiB. An entry that cannot be
+//! streamed has a reason with a remedy in place of a codec.
 //!
 //! Sources: ISO/IEC 14496-12 §8.5.2, §12.1.3, §12.2.3; QuickTime File Format, "Sound Sample
 //! Descriptions" (versions 1 and 2, `wave`); ISO/IEC 14496-14 §5.6 (esds) and the list of object
@@ -42,11 +42,11 @@ pub(super) struct Description {
     pub(super) data_reference: u16,
     /// The codec, or why it is not streamed.
     pub(super) codec: Result<Codec, String>,
-    /// Form of pixels, of pictures alone; none where it is not named, or is of no use.
+    /// Pixel aspect ratio, of pictures only; `None` if it is absent or unusable.
     pub(super) pixel_aspect: Option<PixelAspect>,
     /// Set for text that is read ([`crate::text`]).
     pub(super) text: Option<TextCoding>,
-    /// The entry of TTML, or why the track is left out; none of other tracks.
+    /// The entry of TTML, or the reason for leaving the track out; `None` for other tracks.
     pub(super) ttml: Option<Result<TtmlEntry, String>>,
 }
 
@@ -123,8 +123,8 @@ fn unsent_kind(code: FourCode, handler: Option<FourCode>) -> UnsentKind {
     }
 }
 
-/// The body of the first box of this type among `boxes`, which are walked as far as they make
-/// sense.
+/// Returns the body of the first box of this type among `boxes`, which are read up to the first
+/// invalid one.
 fn find<'a>(mut boxes: &'a [u8], wanted: &FourCode) -> Option<&'a [u8]> {
     loop {
         let &[a, b, c, d, ref code @ ..] = boxes.first_chunk::<8>()?;
@@ -150,7 +150,8 @@ fn picture_box<'a>(body: &'a [u8], wanted: &FourCode) -> Result<&'a [u8], String
     body.get(PICTURE_FIELDS..).and_then(|boxes| find(boxes, wanted)).ok_or_else(|| missing(wanted))
 }
 
-/// The form of the pixels that an entry of pictures names (§12.1.4.3); of no meaning in others.
+/// Returns the pixel aspect ratio in an entry of pictures (§12.1.4.3); without meaning in other
+/// entries.
 fn pixel_aspect(body: &[u8]) -> Option<PixelAspect> {
     let found = find(body.get(PICTURE_FIELDS..)?, b"pasp")?;
     let &[a, b, c, d, e, f, g, h] = found.first_chunk::<8>()?;
@@ -165,7 +166,7 @@ fn decoded<T: Atom>(body: &[u8]) -> Result<T, String> {
     })
 }
 
-/// A fault with its cure.
+/// A fault with its remedy.
 fn remux(fault: impl std::fmt::Display) -> String {
     format!("{fault}; {REMUX}")
 }
@@ -177,7 +178,7 @@ const REMUX: &str = reasons::remux(KIND);
 struct Sound<'a> {
     channels: u8,
     rate_hz: u32,
-    /// The boxes behind its fields, and where else they may begin.
+    /// Boxes after its fields, and the other offset at which they may begin.
     boxes: [&'a [u8]; 2],
 }
 
@@ -187,7 +188,7 @@ impl Sound<'_> {
         let (fields, boxes) = body.split_first_chunk::<SOUND_FIELDS>().ok_or_else(short)?;
         let version = u16::from_be_bytes([fields[8], fields[9]]);
         let mut channels = u32::from(u16::from_be_bytes([fields[16], fields[17]]));
-        // 16 bits before the point and 16 behind it.
+        // 16.16 fixed point: 16 bits before the point and 16 after it.
         let mut rate_hz = u32::from(u16::from_be_bytes([fields[24], fields[25]]));
         let more = match version {
             1 => SOUND_FIELDS_1,
@@ -206,7 +207,8 @@ impl Sound<'_> {
         Ok(Sound { channels, rate_hz, boxes: [quicktime, boxes] })
     }
 
-    /// The body of a box in the entry, or in the box in which QuickTime hides those of a decoder.
+    /// Returns the body of a box in the entry, or in the box in which QuickTime encloses boxes for
+    /// a decoder.
     fn config(&self, wanted: &FourCode) -> Result<&[u8], String> {
         let places = self.boxes.iter().flat_map(|&boxes| {
             [find(boxes, wanted), find(boxes, b"wave").and_then(|wave| find(wave, wanted))]
@@ -214,7 +216,7 @@ impl Sound<'_> {
         places.flatten().next().ok_or_else(|| missing(wanted))
     }
 
-    /// The rate of the codec, or where it tells none that of the entry.
+    /// Returns the rate of the codec, or that of the entry if the codec gives none.
     fn rate(&self, rate_hz: Option<u32>) -> Result<u32, String> {
         let rate_hz = rate_hz.unwrap_or(self.rate_hz);
         if rate_hz == 0 {
@@ -267,7 +269,7 @@ fn ac3(sound: &Sound<'_>) -> Result<Codec, String> {
     Ok(Codec::Ac3 { rate_hz, channels })
 }
 
-/// The first independent substream is what every decoder plays.
+/// Every decoder plays the first independent substream.
 fn eac3(sound: &Sound<'_>) -> Result<Codec, String> {
     let config: Ec3SpecificBox = decoded(sound.config(b"dec3")?)?;
     let first = config.substreams.first().ok_or_else(|| missing(b"dec3"))?;

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A movie fragment: the samples that a `moof` box adds to the tracks.
+//! Reads movie fragments: the samples that a `moof` box adds to the tracks.
 //!
 //! A fragment has runs of samples. The runs are found first; then each is read, in slices, so a
 //! fragment may be left between two samples.
 //!
-//! Where a run lies depends on flags: at an offset from the fragment, or from a place of the file,
-//! or behind the run before it, which may be that of another track. So the sizes of runs of tracks
-//! that are left out are counted, too: by their number where they are of one size.
+//! The place of a run depends on flags: at an offset from the fragment, or from a place of the
+//! file, or after the run before it, which may be that of another track. So the sizes of runs of
+//! omitted tracks are counted, too: from their number if all have one size.
 //!
-//! The last fragment of a recording that was cut off has samples that the file lacks. Each track
-//! ends in front of its first such sample, as it does in players; so the tracks end at different
-//! times.
+//! The last fragment of a truncated recording has samples that are missing in the file. Each track
+//! ends before its first such sample, as in players; so the tracks end at different times.
 //!
 //! Sources: ISO/IEC 14496-12 §8.8.3.1 (sample flags), §8.8.7 (tfhd, places), §8.8.8 (trun), §8.8.12
 //! (tfdt).
@@ -29,10 +28,10 @@ use crate::tracks::MediaSample;
 /// Runs of a fragment: a run for each second and track would be many.
 const RUNS_MAX: usize = 1 << 16;
 
-/// Boxes behind a fragment among which its media are looked for: there are one or two.
+/// Most boxes after a fragment that are searched for its media: there are one or two.
 const BOXES_BEHIND_MAX: usize = 64;
 
-/// Bytes between a fragment and its first sample, where no header tells them.
+/// Assumed bytes between a fragment and its first sample if no header gives them.
 const PADDING_BYTES_MAX: u64 = 4096;
 
 /// Flags of a run, and the fields of its samples.
@@ -52,14 +51,14 @@ pub(super) struct Fragment {
     /// The runs that are left, the next one last.
     runs: Vec<Run>,
     reader: Option<RunReader>,
-    /// Offset behind the last run's samples; that of the fragment before the first run.
+    /// Offset after the last run's samples; before the first run, that of the fragment.
     data_end: u64,
     /// Place from which the offsets of the track fragment count.
     base: u64,
-    /// Offset of the fragment, and the one behind it.
+    /// Offsets of the start and the end of the fragment.
     start: u64,
     end: u64,
-    /// Bytes that the file lacks, where samples were found there.
+    /// Missing bytes of the file in which samples were expected.
     cut: Option<Range<u64>>,
 }
 
@@ -67,7 +66,7 @@ pub(super) struct Fragment {
 #[derive(Debug, Clone, Copy)]
 enum Base {
     At(u64),
-    /// Behind the track fragment before it, or at the fragment where it is the first.
+    /// After the track fragment before it, or at the fragment for the first one.
     Behind,
 }
 
@@ -75,13 +74,13 @@ enum Base {
 #[derive(Debug, Clone, Copy)]
 struct Run {
     found: FileBox,
-    /// Index of the track; none where the file has no such track.
+    /// Index of the track; `None` if the file has no such track.
     track: Option<usize>,
     description: u32,
     defaults: SampleDefaults,
-    /// That of the track fragment, where the run is its first.
+    /// Base of the track fragment, if this is its first run.
     base: Option<Base>,
-    /// Time of decoding of its first sample, where the fragment says it.
+    /// Decoding time of its first sample, if the fragment gives it.
     decode: Option<u64>,
 }
 
@@ -114,7 +113,8 @@ impl Fragment {
         Ok((Fragment { runs, reader: None, data_end, base, start, end, cut: None }, boxes))
     }
 
-    /// Reads on, for at most `budget` samples, and takes them off it; true when all is read.
+    /// Continues reading, for at most `budget` samples, and subtracts them from it; true if all
+    /// is read.
     pub(super) fn advance(
         &mut self,
         input: &Input<'_>,
@@ -160,7 +160,7 @@ impl Fragment {
             Some(Base::Behind) => self.base = self.data_end,
             None => {}
         }
-        // Without an offset, the first run of a track fragment lies at its base.
+        // Without an offset, the first run of a track fragment starts at its base.
         let unplaced = if run.base.is_some() { self.base } else { self.data_end };
         let end = run.track.map_or(0, |track| movie.tracks[track].end());
         let decode = run.decode.unwrap_or(end);
@@ -177,7 +177,7 @@ impl Fragment {
     }
 }
 
-/// True when the file lacks the end of the sample because it was cut off behind the fragment, which
+/// True if the file lacks the end of the sample because it was truncated after the fragment, which
 /// ends at `fragment_end`. Other samples outside of the file are faults.
 fn is_lacking(
     input: &Input<'_>,
@@ -196,8 +196,8 @@ fn is_lacking(
     Ok(cut.as_ref().is_some_and(is_there))
 }
 
-/// The media behind a fragment, which ends at `fragment_end`, if the file ends within it; `first`
-/// is the place of the first sample that is not in the file.
+/// Returns the media after a fragment, which ends at `fragment_end`, if the file ends within it;
+/// `first` is the place of the first sample that is not in the file.
 fn cut_off(
     input: &Input<'_>,
     first: u64,
@@ -211,7 +211,7 @@ fn cut_off(
             Err(error) => return Err(error),
         };
         let Some(found) = found else {
-            // Even the header is cut; the first sample lies behind it, or behind some padding.
+            // Even the header is truncated; the first sample follows it, or follows some padding.
             let padding = first.checked_sub(next);
             let is_first = padding.is_some_and(|bytes| bytes <= PADDING_BYTES_MAX);
             return Ok(is_first.then_some(first..u64::MAX));
@@ -291,7 +291,7 @@ struct RunReader {
 }
 
 impl RunReader {
-    /// Opens a run whose offset counts from `base`, and which lies at `unplaced` without one.
+    /// Opens a run whose offset counts from `base`, and which starts at `unplaced` if it has none.
     fn open(
         input: &Input<'_>,
         run: &Run,
@@ -322,7 +322,7 @@ impl RunReader {
         let skipped = FULL_BYTES + 4 + 4 * count_of(optional);
         let entries = Slices::of(found, skipped, u64::from(count) * entry_bytes, count)?;
         if fields & HAS_SIZES == 0 {
-            // Only the bytes of the samples, which lie in the file, bound their number.
+            // Only the bytes of the samples, which must be in the file, bound their number.
             let bytes = run.defaults.bytes;
             let is_in_file = u64::from(count) * u64::from(bytes) <= input.bytes();
             if count > 0 && (bytes == 0 || !is_in_file) {
@@ -346,8 +346,8 @@ impl RunReader {
         Ok(reader)
     }
 
-    /// Steps over samples, of which there are as many, to know where those behind them lie: over
-    /// all at once where no size of theirs is listed. Returns the number of those that were read.
+    /// Skips samples, as many as there are, to find the place of those after them: all at once if
+    /// none of their sizes is listed. Returns the number of samples that were read.
     fn skip(&mut self, samples: u32, input: &Input<'_>) -> Result<u32, DemuxError> {
         if self.fields & HAS_SIZES == 0 {
             let bytes = u64::from(self.left) * u64::from(self.defaults.bytes);
@@ -360,7 +360,7 @@ impl RunReader {
         Ok(samples)
     }
 
-    /// The next sample. The caller knows that there is one.
+    /// Returns the next sample. The caller ensures that there is one.
     fn next(&mut self, input: &Input<'_>) -> Result<MediaSample, DemuxError> {
         let entries = &mut self.entries;
         let mut field = |flag: u32, default: u32| match self.fields & flag {
@@ -370,7 +370,8 @@ impl RunReader {
         let duration = field(HAS_DURATIONS, self.defaults.duration)?;
         let bytes = field(HAS_SIZES, self.defaults.bytes)?;
         let flags = field(HAS_FLAGS, self.defaults.flags)?;
-        // Version 0 has unsigned offsets; none has a use for such that are negative as signed ones.
+        // Version 0 has unsigned offsets; values that are negative as signed ones have no valid
+        // use.
         let offset = field(HAS_PRESENTATION, 0)? as i32;
         let flags = self.first_flags.take().unwrap_or(flags);
         let (file_offset, decode) = (self.at, self.decode);
@@ -382,7 +383,7 @@ impl RunReader {
     }
 }
 
-/// Number of fields that are there.
+/// Number of fields present.
 fn count_of<const COUNT: usize>(fields: [bool; COUNT]) -> u64 {
     fields.into_iter().filter(|&is_there| is_there).count() as u64
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ISO base media files (MP4, QuickTime): the demuxer.
 //!
-//! An [`Mp4Demuxer`] makes the [`Presentation`] of a file from its `moov` and `moof` boxes; the
-//! bytes of samples are not read but where no table tells with which of them play can start. Boxes
-//! of all other types are stepped over, wherever they lie.
-//! Tables are read in slices, so the memory needed is that of the sample tables it makes
-//! ([`crate::tracks::SampleTable`]) and 0.3 MB. Over 20 million samples a second on a core, from
-//! the page cache (`a_million_samples_are_read_in_less_than_three_seconds`).
+//! An [`Mp4Demuxer`] creates the [`Presentation`] of a file from its `moov` and `moof` boxes;
+//! sample bytes are read only if no table marks the samples with which play can start. Boxes of all
+//! other types are skipped, wherever they are. Tables are read in slices, so the memory needed is
+//! that of the sample tables it creates ([`crate::tracks::SampleTable`]) and 0.3 MB. Over 20
+//! million samples a second on a core, from the page cache
+//! (`a_million_samples_are_read_in_less_than_three_seconds`).
 //!
-//! A track that cannot be sent is left out with its reason: a codec without a payload format here,
+//! A track that cannot be sent is omitted with its reason: a codec without a payload format here,
 //! subtitles, encryption, samples in another file, more than one sample description, or an edit
 //! list of more than one piece. A broken structure refuses the file, with the offset of the box;
-//! what players read as well is read with a warning ([`odd_tables`]). Of files that were put one
-//! behind the other the first is read, with a warning; a second `ftyp` tells where it ends, unless
-//! it and its `moov` are those of the first again, as in front of each part of some recordings.
+//! faults that players accept are read with a warning ([`odd_tables`]). Of concatenated files the
+//! first is read, with a warning; a second `ftyp` marks its end, unless it and its `moov` repeat
+//! the first ones, as before each part of some recordings.
 //!
 //! Sources: ISO/IEC 14496-12 (boxes, tables, fragments, edit lists); ISO/IEC 14496-14 and -15, and
 //! those named in the parts (codecs); QuickTime File Format.
@@ -48,24 +48,24 @@ const OUTERMOST_MAX: u32 = 1 << 23;
 /// Samples that are read in the time in which a box is found.
 const SAMPLES_PER_BOX: usize = 16;
 
-/// Boxes within which a fragmented file may end: those of fragments, and of an index at its end.
+/// Boxes inside of which a fragmented file may end: those of fragments, and of an index at its end.
 const CUT_BOXES: [&FourCode; 10] =
     [b"moof", b"mdat", b"styp", b"sidx", b"emsg", b"prft", b"mfra", b"free", b"skip", b"uuid"];
 
-/// Largest index of which it is looked whether another repeats it: that of fragments has no tables.
+/// Largest index that is compared with a repeated one: the index of fragmented files has no tables.
 const REPEATED_BYTES_MAX: u64 = 1 << 20;
 
-/// Boxes among which the first of `moov` and `mdat` is looked for: a file has two or three before.
+/// Most boxes searched for the first of `moov` and `mdat`: a file has two or three before.
 const BOXES_BEFORE_MEDIA_MAX: usize = 64;
 
-/// Finding and cure of a file that ends in front of its index, or within it. ffmpeg reads no such
+/// Finding and remedy for a file that ends before its index, or within it. ffmpeg reads no such
 /// file ("moov atom not found").
 const NEVER_WRITTEN: &str = "it was never written, as of a recorder that was stopped or still \
                              runs, or it is cut off, and ffmpeg cannot remux such a file; copy it \
                              again, or let a repair tool rebuild the index by a whole file of the \
                              same camera (untrunc WHOLE.mp4 IN.mp4), or record it anew";
 
-/// The same of a segment (ISO/IEC 14496-12 §8.16) by itself.
+/// Finding and remedy for a single segment (ISO/IEC 14496-12 §8.16).
 const WITHOUT_INITIALIZATION: &str = "a moof in front of moov, as of a segment by itself; put its \
                                       initialization segment in front (cat INIT.mp4 IN > OUT.mp4)";
 
@@ -73,7 +73,7 @@ fn no_index(what: &'static str) -> DemuxError {
     Refusal::NoIndex { container: CONTAINER, what }.into()
 }
 
-/// True when a file that begins so is an ISO base media file. Eight bytes suffice. Files before the
+/// True if a file that begins so is an ISO base media file. Eight bytes suffice. Files before the
 /// standard have no `ftyp` box and begin with another.
 pub fn is_mp4(beginning: &[u8]) -> bool {
     let Some(&[a, b, c, d, ref code @ ..]) = beginning.first_chunk::<8>() else { return false };
@@ -86,9 +86,9 @@ pub fn is_mp4(beginning: &[u8]) -> bool {
     }
 }
 
-/// True when the media of an ISO base media file lies in front of its `moov` box: a player that
-/// downloads the file from its beginning can start only at the end. Reads the headers of boxes up
-/// to the first of both.
+/// True if the media of an ISO base media file precedes its `moov` box: a player that downloads the
+/// file from its start can play only at the end. Reads the headers of boxes up to the first of
+/// both.
 ///
 /// # Errors
 /// The structure is broken, or the file cannot be read.
@@ -112,7 +112,7 @@ pub fn is_index_behind_media(
     })
 }
 
-/// Makes the presentation of an ISO base media file.
+/// Creates the presentation of an ISO base media file.
 #[derive(Debug)]
 pub struct Mp4Demuxer {
     file_bytes: u64,
@@ -120,11 +120,11 @@ pub struct Mp4Demuxer {
     next: u64,
     /// Number of those so far.
     outermost: u32,
-    /// The `moov` box, and what it says.
+    /// The `moov` box and its content.
     index: Option<FileBox>,
     movie: Option<Movie>,
-    /// Start of a second `ftyp` box of which it is not known yet whether another film begins there;
-    /// the same where `moov` behind it repeats the first; and where another film begins.
+    /// Start of a second `ftyp` box, while it is unknown if another film begins there; the same
+    /// after a `moov` that repeats the first; and the start of another film.
     type_at: Option<u64>,
     repeated: Option<u64>,
     next_film: Option<u64>,
@@ -140,18 +140,18 @@ pub struct Mp4Demuxer {
 enum Work {
     /// The boxes that are in no other.
     Outermost,
-    /// The tables of a track, by its index; not opened yet where there is no reader.
+    /// The tables of a track, by its index; not opened yet if there is no reader.
     Tables(usize, Option<Box<TableReader>>),
     Fragment(Fragment),
-    /// The samples of a track, by its index, from a number on, where its tables mark no
-    /// random-access point.
+    /// The samples of a track, by its index, from a number on, if its tables mark no random-access
+    /// point.
     Starts(usize, usize),
     /// All is read.
     Done,
 }
 
 impl Mp4Demuxer {
-    /// A demuxer of a file with this size, at its beginning.
+    /// Returns a demuxer of a file with this size, at its start.
     pub fn new(file_bytes: u64) -> Mp4Demuxer {
         Mp4Demuxer::collecting(Collected::Sent, file_bytes)
     }
@@ -173,8 +173,8 @@ impl Mp4Demuxer {
         }
     }
 
-    /// Reads on, for about `samples` samples; true when all is read. Between calls nothing is held
-    /// but memory, so many files share a thread. The file is the same in every call.
+    /// Continues reading, for about `samples` samples; true if all is read. Between calls only
+    /// memory is held, so many files share a thread. The file must be the same in every call.
     ///
     /// # Errors
     /// The file cannot be streamed, or not be read. No further call is allowed then.
@@ -199,7 +199,7 @@ impl Mp4Demuxer {
                         match fragment.advance(input, movie, &mut budget) {
                             Ok(false) => {}
                             Ok(true) => (self.work, self.repeated) = (Work::Outermost, None),
-                            // Its times begin anew.
+                            // Its times restart.
                             Err(DemuxError::Refused(_)) if self.repeated.is_some() => {
                                 self.end_at(self.repeated);
                             }
@@ -252,7 +252,8 @@ impl Mp4Demuxer {
                 }
                 Ok(1)
             }
-            // Without `ftyp` a second one repeats the first, where a recorder wrote both.
+            // A second `moov` without an `ftyp` before it is skipped: it repeats the first, as
+            // recorders that write both do.
             (b"moov", Some(_)) if self.type_at.is_some() => {
                 match self.repeats(input, &found)? {
                     true => self.repeated = self.type_at.take(),
@@ -284,7 +285,7 @@ impl Mp4Demuxer {
         (self.next_film, self.work) = (next_film, Work::Starts(0, 0));
     }
 
-    /// True when a `moov` box is the first again, byte for byte.
+    /// True if a `moov` box is the first again, byte for byte.
     fn repeats(&self, input: &Input<'_>, found: &FileBox) -> Result<bool, DemuxError> {
         let body = |found: &FileBox| -> Result<Vec<u8>, DemuxError> {
             let mut bytes = vec![0; found.body_bytes() as usize];
@@ -298,7 +299,7 @@ impl Mp4Demuxer {
         Ok(body(first)? == body(found)?)
     }
 
-    /// The warning of files that were put one behind the other.
+    /// Warning for concatenated files.
     fn joined(&self) -> Option<String> {
         let at = self.next_film?;
         Some(format!(
@@ -309,7 +310,7 @@ impl Mp4Demuxer {
         ))
     }
 
-    /// True when the file may end within this box: it is one of a fragment, behind some samples.
+    /// True if the file may end within this box: it belongs to a fragment, after some samples.
     fn is_cut_off(&self, found: &FileBox) -> bool {
         let is_known = CUT_BOXES.contains(&&found.code);
         let has_samples = |movie: &Movie| movie.is_fragmented && movie.has_samples();
@@ -342,7 +343,8 @@ impl Mp4Demuxer {
             self.work = Work::Outermost;
             return Ok(());
         };
-        // Opening costs a step; where it took the last one, the next call goes on behind it.
+        // Opening a reader costs one step of the budget; after the last step, the next call
+        // continues with the samples.
         let is_new = reader.is_none();
         *budget -= usize::from(is_new);
         if is_new && !track.is_left_out() {
@@ -391,7 +393,7 @@ impl Mp4Demuxer {
     /// The presentation; `identity` draws SSRC and first values for each track.
     ///
     /// # Errors
-    /// No track can be sent, there are too many, or their times are beyond what a plan holds.
+    /// No track can be sent, there are too many, or their times exceed the limits of a plan.
     ///
     /// # Panics
     /// [`advance`](Self::advance) has not returned true.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The movie box: tracks, their descriptions, edits and times, and the places of their tables.
+//! Reads the movie box: tracks, their descriptions, edits and times, and the places of their
+//! tables.
 //!
 //! Sources: ISO/IEC 14496-12 §8.2 (moov, mvhd), §8.3 (trak, tkhd), §8.4 (mdia, mdhd), §8.7.2
 //! (dref), §8.8.1 (mvex), §8.8.3 (trex).
@@ -28,17 +29,17 @@ const REFERENCES_BYTES_MAX: u64 = 64 << 10;
 /// Samples of a track of text, or of all tracks of TTML: between two cues is a sample without any.
 const TEXT_SAMPLES_MAX: u32 = 2 * CUES_MAX as u32;
 
-/// Reason of a track that was not asked for.
+/// Reason for a track that was not requested.
 const NOT_READ: &str = "not the text that is read";
 
 /// Tracks whose samples are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Collected {
-    /// Those that are sent.
+    /// Tracks that are sent.
     Sent,
-    /// That of this number, if it is text with cues.
+    /// The track of this number, if it is text with cues.
     Text(u32),
-    /// Those of TTML.
+    /// Tracks of TTML.
     Ttml,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Movie {
     samples_max: u32,
     /// Samples that were read of tracks that are not sent.
     passed_over: u32,
-    /// True when `moov` announces fragments.
+    /// True if `moov` announces fragments.
     pub(super) is_fragmented: bool,
     /// Samples that the file lacks because it was cut off.
     pub(super) lacking_samples: u64,
@@ -74,15 +75,15 @@ pub(super) struct TrackState {
     outside: Vec<u16>,
     /// Number of the description that the samples have, from 1 on; none before the first sample.
     pub(super) chosen: Option<u32>,
-    /// True when every sample is a random-access point: that of sound or text.
+    /// True if every sample is a random-access point: for sound and text.
     is_sound: bool,
     collected: Collected,
-    /// Tracks of chapters that this one refers to; of text alone.
+    /// Tracks of chapters to which this one refers; only for text.
     chapters: Vec<u32>,
     /// Turn of pictures before they are shown.
     turn: Turn,
     pub(super) tables: TableBoxes,
-    /// True when the file was cut off within the track's samples.
+    /// True if the file was cut off within the track's samples.
     is_ended: bool,
     /// Findings about its tables.
     pub(super) odd: OddTables,
@@ -120,7 +121,7 @@ impl Movie {
         })?;
         // Before any table is read: one costs memory by the million of samples.
         let found = tracks.iter().filter(|track| !track.is_left_out()).count();
-        // Those of text have few samples, all together.
+        // Text tracks have few samples in total.
         if found > TRACKS_MAX && collected == Collected::Sent {
             let limit = TRACKS_MAX;
             return Err(Refusal::TooManyTracks { container: CONTAINER, found, limit }.into());
@@ -155,31 +156,32 @@ impl Movie {
         })
     }
 
-    /// True when a track has a sample.
+    /// True if a track has a sample.
     pub(super) fn has_samples(&self) -> bool {
         self.samples > 0
     }
 
-    /// True when samples of this track are collected. Not at its end in a file that was cut off.
+    /// True if samples of this track are collected. Not at its end in a file that was cut off.
     pub(super) fn is_collected(&self, index: usize) -> bool {
         !self.tracks[index].is_left_out() && !self.tracks[index].is_ended
     }
 
-    /// Ends a track in front of a sample that the file does not hold whole.
+    /// Ends a track before a sample that is truncated in the file.
     pub(super) fn end_track(&mut self, index: usize) {
         self.tracks[index].is_ended = true;
         self.lacking_samples += 1;
     }
 
-    /// Counts samples that were stepped over where a track has ended.
+    /// Counts skipped samples of a track that has ended.
     pub(super) fn count_lacking(&mut self, index: usize, samples: u32) {
         if self.tracks[index].is_ended {
             self.lacking_samples += u64::from(samples);
         }
     }
 
-    /// Adds a sample to a track; nothing happens where the track is left out. A file has as many
-    /// samples in all as a track may have: tables of several tracks may point at the same bytes.
+    /// Adds a sample to a track; ignored if the track is omitted. The total number of samples in a
+    /// file has the same limit as that of a track: tables of several tracks may refer to the same
+    /// bytes.
     #[inline]
     pub(super) fn push(&mut self, index: usize, sample: Described) -> Result<(), DemuxError> {
         let track = &mut self.tracks[index];
@@ -215,8 +217,8 @@ impl Movie {
         tracks.filter_map(TrackState::text).collect()
     }
 
-    /// The samples of the track whose text was collected, or the reason why it has none; `None`
-    /// of a track without cues.
+    /// Returns the samples of the track whose text was collected, or the reason for having none;
+    /// `None` for a track without cues.
     pub(super) fn finish_text(self, id: u32) -> Option<Result<TextSamples, String>> {
         let has_cues =
             |track: &TrackState| track.text().is_some_and(|text| text.coding != TextCoding::Stpp);
@@ -239,8 +241,8 @@ impl Movie {
         self.tracks.into_iter().map(|track| (track.id, track.finish_ttml(timescale))).collect()
     }
 
-    /// Counts samples that the fragment at `start` has of a track that is not sent: those cost
-    /// time as well, and a file has as many as of the others.
+    /// Counts samples of a track that is not sent, in the fragment at `start`: they cost time as
+    /// well, and have the same limit in a file as the others.
     pub(super) fn pass_over(&mut self, samples: u32, start: u64) -> Result<(), DemuxError> {
         self.passed_over = self.passed_over.saturating_add(samples);
         if self.passed_over > SAMPLES_MAX {
@@ -250,7 +252,7 @@ impl Movie {
         Ok(())
     }
 
-    /// The tracks that are sent, those that are not, and warnings of those that are.
+    /// Returns the tracks that are sent, the omitted ones, and the warnings of the former.
     pub(super) fn finish(
         self,
         mut identity: impl FnMut() -> RtpIdentity,
@@ -340,7 +342,7 @@ impl TrackState {
             samples: edit.map(|_| builder),
         };
         // The tables of a track that cannot be sent are not read. The reason is that of the codec,
-        // where there is one.
+        // if there is one.
         let fits = |number| track.check_description(number).err();
         let reasons = (1..=track.descriptions.len() as u32).map(fits).collect::<Option<Vec<_>>>();
         if let Some(reasons) = reasons {
@@ -350,7 +352,7 @@ impl TrackState {
         Ok(track)
     }
 
-    /// True when the track's samples are not collected.
+    /// True if the track's samples are not collected.
     pub(super) fn is_left_out(&self) -> bool {
         self.samples.is_err()
     }
@@ -367,7 +369,7 @@ impl TrackState {
         description.map_or("no description".to_owned(), |found| spelled(found.code))
     }
 
-    /// Adds a sample; nothing happens where the track is left out.
+    /// Adds a sample; ignored if the track is omitted.
     #[inline]
     fn push(&mut self, (mut sample, description): Described) -> Result<(), DemuxError> {
         if self.chosen != Some(description) {
@@ -388,7 +390,7 @@ impl TrackState {
         Refusal::Sample { container: CONTAINER, track: self.id, sample, fault }.into()
     }
 
-    /// Takes the description of the samples that follow.
+    /// Sets the description of the samples that follow.
     fn choose(&mut self, description: u32) {
         if self.is_left_out() {
             return;
@@ -404,7 +406,7 @@ impl TrackState {
             Ok(()) => {
                 self.chosen = Some(description);
                 let codec = self.descriptions[description as usize - 1].codec.as_ref();
-                // What is no codec is text.
+                // Descriptions without a codec are text.
                 self.is_sound = codec.map_or(true, |codec| codec.media() == TrackMedia::Audio);
             }
             Err(reason) => self.samples = Err(reason),
@@ -503,7 +505,7 @@ fn chapter_tracks(input: &Input<'_>, references: &FileBox) -> Result<Vec<u32>, D
     Ok(numbers.map(|number| u32::from_be_bytes(number.try_into().expect("four"))).collect())
 }
 
-/// The name of a track; none where its user data cannot be read, which nothing else depends on.
+/// Returns the name of a track; `None` if its user data cannot be read: nothing else depends on it.
 fn name(input: &Input<'_>, user_data: &FileBox) -> Option<String> {
     let [name] = user_data.find(input, [b"name"]).ok()?;
     TrackLabel::name_of(&name?.read_body(input, NAME_BOX_BYTES_MAX).ok()?)
@@ -512,12 +514,12 @@ fn name(input: &Input<'_>, user_data: &FileBox) -> Option<String> {
 /// Bytes of a name that is read.
 const NAME_BOX_BYTES_MAX: u64 = 1 << 10;
 
-/// The turn of a track's pictures; none where they are to be put askew.
+/// Returns the rotation of a track's pictures; `None` if it is not by quarter turns.
 fn turn(matrix: &Matrix) -> Option<Turn> {
     Turn::of_signs([matrix.a, matrix.b, matrix.c, matrix.d])
 }
 
-/// The warning of a track whose pictures are to be turned.
+/// Warning for a track whose pictures have to be rotated.
 fn turned(id: u32, turn: Turn) -> String {
     let how = match turn.degrees() {
         Some(degrees) => format!("turned by {degrees} degrees clockwise"),
@@ -529,7 +531,8 @@ fn turned(id: u32, turn: Turn) -> String {
     )
 }
 
-/// The kind of a track's media (ISO/IEC 14496-12 §8.4.3); none where the box is too short for it.
+/// Returns the kind of a track's media (ISO/IEC 14496-12 §8.4.3); `None` if the box is too short
+/// for it.
 fn handler_type(input: &Input<'_>, found: &FileBox) -> Result<Option<FourCode>, DemuxError> {
     if found.body_bytes() < 12 {
         return Ok(None);
@@ -569,8 +572,8 @@ fn language(name: &str) -> Option<[u8; 3]> {
     is_name.then_some(letters)
 }
 
-/// Numbers of the data references that are not this file. Bit 0 of an entry's flags says that it
-/// is, for QuickTime's aliases as for URLs.
+/// Returns the numbers of the data references to other files. Bit 0 of an entry's flags means this
+/// file, for QuickTime's aliases as for URLs.
 fn outside_references(input: &Input<'_>, data: &FileBox) -> Result<Vec<u16>, DemuxError> {
     let mut outside = Vec::new();
     let Some(found) = data.find(input, [b"dref"])?[0] else { return Ok(outside) };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables that lack entries or contradict each other, and are read as players read them, each with
-//! a warning.
+//! Tables that lack entries or contradict each other are read as by players, each with a warning.
 //!
 //! - Durations (`stts`) or presentation offsets (`ctts`) that end before the samples do: the last
 //!   entry holds for all that follow.
-//! - Samples of chunks (`stsc`) whose first entry is not for the first chunk: it holds from there.
-//! - Random-access points (`stss`) out of order: those that go back are ignored.
-//! - Pictures without any random-access point, by an empty `stss` or the flags of fragments: they
-//!   are looked for in the samples. Costs some reads a sample; of no other file are samples read.
+//! - Samples of chunks (`stsc`) whose first entry is not for the first chunk: it applies from
+//!   there.
+//! - Random-access points (`stss`) out of order: decreasing ones are ignored.
+//! - Pictures without any random-access point, because of an empty `stss` or the flags of
+//!   fragments: the points are searched for in the samples. Costs some reads a sample; samples of
+//!   other files are not read.
 //! - Fragments whose first times (`tfdt`) are before the last sample by up to
 //!   1 / [`STEPS_BACK_PER_SECOND`] s: their samples are decoded at the time of that one.
 //!
@@ -27,9 +28,9 @@ const STEPS_BACK_PER_SECOND: u32 = 5;
 pub(super) struct OddTables {
     /// Tables that end before the samples do, and the number of the first sample that they lack.
     pub(super) ended: Vec<(FourCode, u32)>,
-    /// The first chunk that `stsc` names, where it is another than 1.
+    /// The first chunk in `stsc`, if it is not 1.
     pub(super) first_chunk: Option<u32>,
-    /// Entries of `stss` that are not behind those before them.
+    /// Entries of `stss` that do not increase.
     pub(super) starts_back: u32,
     /// Random-access points that were found in the samples.
     pub(super) starts_found: u32,
@@ -40,7 +41,7 @@ pub(super) struct OddTables {
 const CURE: &str = "make its tables anew (ffmpeg -i IN -map 0 -c copy OUT.mp4)";
 
 impl OddTables {
-    /// The warnings of the track with this number; none of nearly every track.
+    /// Returns the warnings of the track with this number; nearly every track has none.
     pub(super) fn warnings(&self, id: u32, timescale: u32) -> Vec<String> {
         let mut found = Vec::new();
         for (code, sample) in &self.ended {

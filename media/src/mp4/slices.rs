@@ -7,7 +7,7 @@
 use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
 use crate::DemuxError;
 
-/// Bytes read at once; every entry's size divides them, so no entry lies in two slices.
+/// Bytes read at once; every entry size divides them, so no entry is split between two slices.
 const SLICE_BYTES: u64 = 48 << 10;
 
 /// Entries of one table, from front to back.
@@ -22,7 +22,7 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    /// The `bytes` behind the first `skipped` bytes of a body, which are `entries` entries.
+    /// Reads the `bytes` after the first `skipped` bytes of a body, which are `entries` entries.
     pub(super) fn of(
         found: &FileBox,
         skipped: u64,
@@ -49,12 +49,12 @@ impl Slices {
         Slices::of(found, FULL_BYTES + 4, u64::from(count) * entry_bytes, count)
     }
 
-    /// True behind the last entry.
+    /// True after the last entry.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.buffer.len() && self.next == self.end
     }
 
-    /// The next entry. The caller knows that there is one.
+    /// Returns the next entry. The caller ensures that there is one.
     #[inline]
     pub(super) fn entry<const BYTES: usize>(
         &mut self,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sample tables of a track in `moov`, read side by side.
 //!
-//! Sizes, places, durations, presentation offsets and random-access points stand in tables of
-//! their own, each with an entry for a sample, a run of samples or a chunk. Each table is read
-//! once, from front to back, a slice of 48 KiB at a time: 288 KiB for the track that is being read,
-//! however long it is.
+//! Sizes, places, durations, presentation offsets and random-access points are in separate tables,
+//! each with an entry for a sample, a run of samples or a chunk. Each table is read once, from
+//! front to back, a slice of 48 KiB at a time: 288 KiB for the track being read, for any length.
 //!
-//! Sizes and places that are missing are refused; of other tables the last entry holds for what
-//! follows ([`super::odd_tables`]). Entries past the last sample are ignored, as players do.
+//! Missing sizes and places are refused; in other tables the last entry applies to the rest
+//! ([`super::odd_tables`]). Entries past the last sample are ignored, as by players.
 //!
 //! Sources: ISO/IEC 14496-12 §8.6.1 (stts, ctts), §8.6.2 (stss), §8.7.3 (stsz, stz2), §8.7.4
 //! (stsc), §8.7.5 (stco, co64).
@@ -18,11 +17,11 @@ use super::slices::Slices;
 use crate::DemuxError;
 use crate::tracks::{MediaSample, SAMPLES_MAX, SampleFault};
 
-/// Runs or chunks of no sample in a row, or entries of `stss` that go back: a few are written by
-/// editing programs, millions by nobody.
+/// Most consecutive empty runs or chunks, or decreasing entries of `stss`: editing programs write a
+/// few, none writes millions.
 const EMPTY_RUNS_MAX: u32 = 1024;
 
-/// Where a track's tables lie.
+/// Places of a track's tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TableBoxes {
     /// The sample table box, which holds the others.
@@ -68,7 +67,7 @@ impl From<DemuxError> for NoTable {
 }
 
 impl TableReader {
-    /// Opens the tables; none where they have no sample, as in front of fragments.
+    /// Opens the tables; `None` if they have no sample, as before fragments.
     pub(super) fn open(
         input: &Input<'_>,
         boxes: &TableBoxes,
@@ -83,7 +82,7 @@ impl TableReader {
         if sizes.count > SAMPLES_MAX {
             return Err(NoTable::Sample(SAMPLES_MAX, SampleFault::TooMany { limit: SAMPLES_MAX }));
         }
-        // A constant size is the only entry whose count needs no room in the file.
+        // A constant size is the only entry whose count is not bounded by the size of the file.
         if u64::from(sizes.count) * u64::from(sizes.constant) > input.bytes() {
             let fits = input.bytes() / u64::from(sizes.constant);
             return Err(NoTable::Sample(fits as u32, SampleFault::Overlap));
@@ -98,7 +97,7 @@ impl TableReader {
         Ok(Some(reader))
     }
 
-    /// The next sample; none behind the last.
+    /// Returns the next sample; `None` after the last.
     pub(super) fn next(&mut self, input: &Input<'_>) -> Result<Option<Described>, DemuxError> {
         if self.number == self.sizes.count {
             return Ok(None);
@@ -144,7 +143,7 @@ impl TableReader {
 #[derive(Debug)]
 struct Sizes {
     count: u32,
-    /// Size of each sample; zero where they are listed.
+    /// Size of each sample; zero if they are listed.
     constant: u32,
     /// Bits of a listed size.
     bits: u8,
@@ -190,7 +189,7 @@ impl Sizes {
     }
 }
 
-/// Entries that each stand for a number of samples.
+/// Entries that each represent a number of samples.
 #[derive(Debug)]
 struct Runs {
     found: FileBox,
@@ -199,7 +198,7 @@ struct Runs {
     left: u32,
     /// Value of the last run with a sample; 0 before the first.
     value: u32,
-    /// Number of the first sample behind the last run.
+    /// Number of the first sample after the last run.
     ended: Option<u32>,
 }
 
@@ -214,7 +213,7 @@ impl Runs {
         })
     }
 
-    /// The value of sample `number`; that of the sample before it behind the last run.
+    /// Returns the value of sample `number`; after the last run, that of the sample before it.
     fn next(&mut self, input: &Input<'_>, number: u32) -> Result<u32, DemuxError> {
         let mut empty = 0;
         while self.left == 0 {
@@ -243,9 +242,9 @@ impl Runs {
 struct Starts {
     found: FileBox,
     entries: Slices,
-    /// Number of the next one, from 1 on; 0 behind the last.
+    /// Number of the next one, from 1 on; 0 after the last.
     next: u32,
-    /// Entries that are not behind those before them.
+    /// Entries that do not increase.
     back: u32,
 }
 
@@ -274,7 +273,7 @@ impl Starts {
         Ok(())
     }
 
-    /// True when sample `number` is one.
+    /// True if sample `number` is one.
     fn next(&mut self, input: &Input<'_>, number: u32) -> Result<bool, DemuxError> {
         let is_start = self.next == number + 1;
         if is_start {
@@ -284,7 +283,7 @@ impl Starts {
     }
 }
 
-/// Places of the chunks, and the samples that lie in them.
+/// Places of the chunks, and the samples in them.
 #[derive(Debug)]
 struct Chunks {
     /// The boxes of the chunks' samples and of their places.
@@ -294,7 +293,7 @@ struct Chunks {
     are_long: bool,
     /// Number of the next chunk, from 1 on.
     chunk: u32,
-    /// The rule in force, and the first chunk of the one behind it; 0 where there is none.
+    /// The current rule, and the first chunk of the next rule; 0 if there is none.
     rule: ChunkRule,
     rule_end: ChunkRule,
     /// The first chunk by the first rule, which holds for chunk 1 in any case.
@@ -340,7 +339,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Reads the rule behind the one in force.
+    /// Reads the rule after the current one.
     fn read_rule(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
         self.rule = self.rule_end;
         self.rule_end = ChunkRule::default();
@@ -379,7 +378,7 @@ impl Chunks {
         Ok((at, self.rule.description))
     }
 
-    /// Goes to the next chunk.
+    /// Advances to the next chunk.
     fn enter(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
         if self.offsets.is_empty() {
             let (name, chunks) = (spelled(self.found.1.code), self.chunk - 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tracks of text in an ISO base media file: their list, and the samples of one.
 //!
-//! They are no part of the file's presentation. The list costs the reads of `moov`'s boxes; the
-//! samples those of the tables of one track, or of all tracks of TTML, and of all fragments where
+//! They are not part of the file's presentation. The list costs the reads of `moov`'s boxes; the
+//! samples cost those of the tables of one track, or of all tracks of TTML, and of all fragments if
 //! the file has some.
 //!
 //! Sources: ISO/IEC 14496-30 (`wvtt`, `stpp`), 3GPP TS 26.245 (`tx3g`).
@@ -43,7 +43,7 @@ pub(crate) fn ttml_tracks(
     Ok(demuxer.movie.map_or_else(Vec::new, |movie| movie.finish_ttml()))
 }
 
-/// The samples of a track of text with cues, or the reason why it has none; `None` where there is
+/// Returns the samples of a text track with cues, or the reason for having none; `None` if there is
 /// no such track.
 pub(crate) fn text_samples(
     file: &(impl ReadAt + ?Sized),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elementary streams: the form that units of a codec have in a transport stream.
+//! Converts units of a codec to their form in the elementary streams of a transport stream.
 //!
-//! H.264 and H.265: NAL units behind start codes (Annex B), an access unit delimiter in front, and
-//! before key frames without parameter sets those last seen. AAC: ADTS. Opus: a control header
-//! before each packet. MPEG audio and Dolby Digital: frames as they are.
+//! H.264 and H.265: NAL units after start codes (Annex B), preceded by an access unit delimiter; a
+//! key frame without parameter sets is preceded by the last ones seen. AAC: ADTS. Opus: a control
+//! header before each packet. MPEG audio and Dolby Digital: frames unchanged.
 //!
 //! Sources: ISO/IEC 13818-1 table 2-34 (stream types), §2.6.8 (registration), §2.14.1 (delimiters);
 //! ISO/IEC 14496-3 §1.A.2.2 (ADTS), §1.6.2.1; "Encapsulation of Opus in MPEG Transport Stream" §4
 //! (Xiph, OpusTS); ATSC A/52 annexes A and G (Dolby Digital).
-//! Does not remove units that a camera puts in.
+//! Does not remove NAL units that a camera inserts.
 
 use super::parameters::{NalKind, Parameters, nal_kind, nal_units};
 use crate::bits::Bits;
@@ -16,13 +16,13 @@ use crate::frames::mpeg_audio_rate_hz;
 use crate::tracks::records::RATES_HZ;
 use crate::tracks::{AacConfig, Codec};
 
-/// A track as a map of a programme describes it.
+/// A track as the programme map table describes it.
 #[derive(Debug)]
 pub(super) struct Elementary {
     form: Form,
     /// stream_id of its PES packets.
     pub(super) stream_id: u8,
-    /// Descriptors in the map.
+    /// Descriptors in the programme map table.
     pub(super) descriptors: Vec<u8>,
 }
 
@@ -38,19 +38,19 @@ enum Form {
     Eac3,
 }
 
-/// Fields of ADTS headers that are the same in all.
+/// Fields of ADTS headers that are constant for a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct AdtsFields {
-    /// Object type less one.
+    /// Object type minus one.
     profile: u8,
     rate_index: u8,
     channels: u8,
 }
 
-/// Bytes of a frame of sound: the length of a PES packet has 16 bits, the headers' bytes included.
+/// Most bytes of a frame of sound: the length of a PES packet has 16 bits and includes the headers.
 const FRAME_BYTES_MAX: usize = 60_000;
 
-/// Bytes of an AAC frame: the length in an ADTS header has 13 bits, its own bytes included.
+/// Most bytes of an AAC frame: the length in an ADTS header has 13 bits and includes the header.
 const AAC_BYTES_MAX: usize = (1 << 13) - 1 - ADTS_BYTES;
 
 const ADTS_BYTES: usize = 7;
@@ -60,10 +60,10 @@ const AUDIO_STREAM: u8 = 0xc0;
 const PRIVATE_STREAM_1: u8 = 0xbd;
 
 impl Elementary {
-    /// How a codec is carried.
+    /// Returns the form in which a codec is carried.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason for which the codec cannot be carried.
     pub(super) fn of(codec: &Codec) -> Result<Elementary, &'static str> {
         let (form, stream_id, descriptors) = match codec {
             Codec::H264(_) => (Form::H264, VIDEO_STREAM, Vec::new()),
@@ -82,13 +82,13 @@ impl Elementary {
         Ok(Elementary { form, stream_id, descriptors })
     }
 
-    /// stream_type, by the first frame where the codec does not tell.
+    /// Returns the stream_type; depends on the first frame if the codec does not determine it.
     pub(super) fn stream_type(&self, parameters: &Parameters) -> u8 {
         match (&self.form, parameters) {
             (Form::H264, _) => 0x1b,
             (Form::H265, _) => 0x24,
             (Form::Adts(_), _) => 0x0f,
-            // MPEG-2 audio has the rates below 32 kHz.
+            // Rates below 32 kHz are MPEG-2 audio.
             (Form::MpegAudio, Parameters::Frame(Some(frame))) => {
                 if mpeg_audio_rate_hz(frame).is_some_and(|rate_hz| rate_hz < 32_000) {
                     4
@@ -103,7 +103,7 @@ impl Elementary {
         }
     }
 
-    /// Most bytes of a unit, where it is sound.
+    /// Most bytes of a unit of sound; pictures have no limit here.
     pub(super) fn bytes_max(&self) -> usize {
         match self.form {
             Form::H264 | Form::H265 => usize::MAX,
@@ -112,7 +112,7 @@ impl Elementary {
         }
     }
 
-    /// A unit as the stream has it. NAL units with wrong lengths were refused before.
+    /// Converts a unit to its form in the stream. NAL units with wrong lengths were refused before.
     pub(super) fn form(&self, unit: Vec<u8>, is_start: bool, parameters: &Parameters) -> Vec<u8> {
         match &self.form {
             Form::H264 | Form::H265 => pictures(&unit, is_start, parameters),
@@ -123,13 +123,13 @@ impl Elementary {
     }
 }
 
-/// Pictures: delimiter, parameter sets, units.
+/// Converts a picture: writes a delimiter, parameter sets, and the NAL units.
 fn pictures(unit: &[u8], is_start: bool, parameters: &Parameters) -> Vec<u8> {
     const START_CODE: [u8; 4] = [0, 0, 0, 1];
     let mut out = Vec::with_capacity(unit.len() + 64);
     let Parameters::Sets { is_h265, sets, .. } = parameters else { return out };
     let nals = nal_units(unit).unwrap_or_default();
-    // Any slices may follow.
+    // Slices of any type may follow.
     let delimiter: &[u8] = if *is_h265 { &[0x46, 0x01, 0x50] } else { &[0x09, 0xf0] };
     let mut put = |nal: &[u8]| {
         out.extend(START_CODE);
@@ -145,8 +145,8 @@ fn pictures(unit: &[u8], is_start: bool, parameters: &Parameters) -> Vec<u8> {
     out
 }
 
-/// Fields of ADTS headers of a codec. A decoder finds spectral band replication by itself, so that
-/// of the core is told.
+/// Returns the ADTS header fields of a codec. A decoder detects spectral band replication itself,
+/// so the header gives the rate of the core codec.
 fn adts_fields(config: &AacConfig) -> Result<AdtsFields, &'static str> {
     const NONE: &str = "its AudioSpecificConfig has no form in ADTS; write an MP4 (.mp4, .m4a)";
     let fields = || -> Option<AdtsFields> {
@@ -169,24 +169,24 @@ fn adts_fields(config: &AacConfig) -> Result<AdtsFields, &'static str> {
     fields().ok_or(NONE)
 }
 
-/// The header of an ADTS frame with `bytes` behind it, without a checksum.
+/// Returns the header of an ADTS frame with `bytes` bytes of payload, without a checksum.
 fn adts_header(fields: AdtsFields, bytes: usize) -> [u8; ADTS_BYTES] {
     let AdtsFields { profile, rate_index, channels } = fields;
     let length = (bytes + ADTS_BYTES) as u16;
     [
         0xff,
-        // MPEG-4, no checksum.
+        // ID of MPEG-4, no checksum.
         0xf1,
         profile << 6 | rate_index << 2 | channels >> 2,
         channels << 6 | (length >> 11) as u8,
         (length >> 3) as u8,
-        // Fullness of a variable rate, all ones; one block.
+        // Buffer fullness of all ones means a variable rate; one block.
         (length << 5) as u8 | 0x1f,
         0xfc,
     ]
 }
 
-/// opus_access_unit's control header: its sign in 11 bits, nothing to trim, and the size.
+/// Returns the control header of opus_access_unit: 11 bits of prefix, no trimming, and the size.
 fn opus_header(mut bytes: usize) -> Vec<u8> {
     let mut header = vec![0x7f, 0xe0];
     while bytes >= 0xff {
@@ -201,7 +201,8 @@ fn registration(name: &[u8; 4]) -> Vec<u8> {
     [&[0x05, 4], &name[..]].concat()
 }
 
-/// Registration, and the extension descriptor with the configuration of the channels: their number.
+/// Returns the registration descriptor and the extension descriptor with the channel configuration,
+/// which is the number of channels.
 fn opus_descriptors(channels: u8) -> Vec<u8> {
     [&registration(b"Opus")[..], &[0x7f, 2, 0x80, channels]].concat()
 }
@@ -220,16 +221,16 @@ mod tests {
     fn adts_tells_the_core_of_a_configuration() {
         let fields = aac(&[0x12, 0x10]).unwrap();
         assert_eq!(fields, AdtsFields { profile: 1, rate_index: 4, channels: 2 });
-        // As ffmpeg writes it before a frame of 0x173 bytes with the header.
+        // Written by ffmpeg before a frame of 0x173 bytes including the header.
         let header = [0xff, 0xf1, 0x50, 0x80, 0x2e, 0x7f, 0xfc];
         assert_eq!(adts_header(fields, 0x173 - 7), header);
-        // HE-AAC: 24 kHz, doubled by the decoder, with AAC-LC inside.
+        // High-efficiency AAC: 24 kHz, doubled by the decoder, with AAC-LC inside.
         let fields = aac(&[0x2b, 0x11, 0x88, 0x00]).unwrap();
         assert_eq!(fields, AdtsFields { profile: 1, rate_index: 6, channels: 2 });
-        // A rate in 24 bits that has an index.
+        // An explicit rate of 24 bits that also has an index.
         let fields = aac(&[0x17, 0x80, 0x5d, 0xc0, 0x10]).unwrap();
         assert_eq!((fields.rate_index, fields.channels), (3, 2));
-        // USAC; channels by a list of elements; cut off.
+        // USAC; channels defined by a list of elements; truncated configurations.
         for specific in [&[0xf9, 0x46, 0x40][..], &[0x11, 0x80], &[0x12], &[]] {
             assert!(aac(specific).is_err(), "{specific:?}");
         }
@@ -259,7 +260,7 @@ mod tests {
         ];
         assert_eq!(written(&key, true), expected.concat());
         assert_eq!(written(&key, false), [expected[0], expected[2]].concat());
-        // Sets of its own stay alone, and a delimiter is not written twice.
+        // A unit's own sets are not repeated, and neither is its delimiter.
         let own = [0, 0, 0, 2, 0x09, 0x10, 0, 0, 0, 2, 0x67, 9, 0, 0, 0, 2, 0x65, 3];
         let expected = [expected[0], &[0, 0, 0, 1, 0x67, 9], expected[2]];
         assert_eq!(written(&own, true), expected.concat());

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sample descriptions: the entry of a track in `stsd`, from its codec and its parameters.
+//! Creates the sample description of a track (its `stsd` entry) from its codec and its parameters.
 //!
-//! H.264 and H.265 have the names `avc1` and `hvc1`, with the parameter sets of the first key frame
-//! in their records, though sets may come in the samples as well: a camera that changes its picture
-//! sends new ones there, and they are kept. The names `avc3` and `hev1`, which say so, are refused
-//! by more players than such samples are, and the decoders behind both names read sets in samples.
+//! H.264 and H.265 entries are named `avc1` and `hvc1`, with the parameter sets of the first key
+//! frame in their records, though samples may hold sets as well: a camera that changes its picture
+//! sends new sets there, and they are kept. The names `avc3` and `hev1`, which announce sets in
+//! samples, are refused by more players than such samples under the other names are; the decoders
+//! read sets in samples under all four names.
 //!
 //! Sources: ISO/IEC 14496-12 §12.1.3, §12.2.3; ISO/IEC 14496-15 §5.3.3, §8.3.3; AV1-ISOBMFF §2.3;
 //! ISO/IEC 14496-1 §7.2.6 (esds) and the object types of mp4ra.org; "Encapsulation of Opus in ISO
 //! Base Media File Format" §4.3; ETSI TS 102 366 §4.3, annex E.1.2, annex F.
-//! Does not write forms of pixels ([`super::movie_header`] does, those of containers) or colours,
-//! which decoders take from the parameter sets.
+//! Does not write pixel aspect ratios ([`super::movie_header`] writes those of containers) or
+//! colours, which decoders read from the parameter sets.
 
 use mp4_atom::{
     Ac3, Ac3SpecificBox, Audio, Av01, Av1c, Avc1, Avcc, AvccExt, Codec as Entry, Dops, Eac3,
@@ -24,8 +25,8 @@ use crate::frames::mpeg_audio_rate_hz;
 use crate::sequence::{Av1Sequence, SequenceSet, is_high_profile};
 use crate::tracks::{Av1Config, Codec, Display, H265Config, ShownPictures};
 
-/// The entry of a track; none where its parameters are not known, or the first frame is none of its
-/// codec.
+/// Returns the entry of a track; `None` if its parameters are unknown, or if the first frame is not
+/// one of its codec.
 pub(super) fn entry(codec: &Codec, parameters: &Parameters) -> Option<Entry> {
     Some(match (codec, parameters) {
         (Codec::H264(_), Parameters::Sets { sets, sequence: Some(sequence), .. }) => {
@@ -53,8 +54,8 @@ pub(super) fn entry(codec: &Codec, parameters: &Parameters) -> Option<Entry> {
     })
 }
 
-/// The entry of a track, with the width and height of its pictures; none where neither the codec
-/// nor the first unit, whose NAL units have lengths of four bytes, has the parameters.
+/// Returns the entry of a track, with the width and height of its pictures; `None` if neither the
+/// codec nor the first unit (NAL units with lengths of four bytes) has the parameters.
 pub(crate) fn describe(codec: &Codec, first_unit: Option<&[u8]>) -> Option<(Entry, (u32, u32))> {
     let mut parameters = Parameters::of(codec);
     if let Some(unit) = first_unit {
@@ -64,7 +65,7 @@ pub(crate) fn describe(codec: &Codec, first_unit: Option<&[u8]>) -> Option<(Entr
 }
 
 impl ShownPictures {
-    /// The pictures of a track of this codec; none where it does not have their parameters.
+    /// Returns the displayed pictures of a track; `None` if the codec lacks their parameters.
     pub fn of(codec: &Codec, display: Display) -> Option<ShownPictures> {
         let parameters = Parameters::of(codec);
         entry(codec, &parameters)?;
@@ -73,7 +74,7 @@ impl ShownPictures {
     }
 }
 
-/// True for a first frame of sound by which the entry of its track can be made.
+/// True if the entry of a track can be created from this first frame.
 pub(super) fn is_frame(codec: &Codec, frame: &[u8]) -> bool {
     match codec {
         Codec::MpegAudio => mpeg_audio_rate_hz(frame).is_some(),
@@ -90,7 +91,7 @@ fn visual((width, height): (u32, u32)) -> Visual {
 }
 
 fn audio(channels: u8, rate_hz: u32) -> Audio {
-    // A rate of more than 16 bits is that of the codec's record alone (§12.2.3).
+    // A rate of more than 16 bits is given in the codec's record only (§12.2.3).
     let rate = u16::try_from(rate_hz).unwrap_or(0);
     Audio {
         data_reference_index: 1,
@@ -126,12 +127,14 @@ fn avc1(sets: &ParameterSets, sequence: &SequenceSet) -> Option<Avc1> {
 fn hvc1(config: &H265Config, sets: &ParameterSets, sequence: &SequenceSet) -> Option<Hvc1> {
     let mut profile = config.profile;
     if profile == [0; 12] {
-        // Behind the NAL unit's header and a byte of identifier and layers.
+        // The profile follows the NAL unit header and one byte with the identifier and the number
+        // of layers.
         let clean = without_emulation(sets.sequence.first()?);
         profile = *clean.get(3..)?.first_chunk()?;
     }
     let [general, a, b, c, d, constraints @ .., level] = profile;
-    // By the name hvc1 all sets are there (§8.3.3.1.3); the head of this file has the reason.
+    // The name hvc1 requires that all sets are here (§8.3.3.1.3); the module header gives the
+    // reason for the name.
     let array = |nal_unit_type: u8, nalus: &Vec<Vec<u8>>| HvcCArray {
         completeness: true,
         nal_unit_type,
@@ -175,7 +178,7 @@ fn av01(config: &Av1Config, unit: &[u8], sequence: &Av1Sequence) -> Av01 {
 }
 
 fn mp4a(object_type: u8, channels: u8, rate_hz: u32, specific: Option<Vec<u8>>) -> Mp4a {
-    /// streamType of sound.
+    /// streamType of an AudioStream.
     const AUDIO_STREAM: u8 = 5;
     let specific =
         specific.map(|raw| esds::DecoderSpecific { raw, profile: 0, freq_index: 0, chan_conf: 0 });
@@ -189,7 +192,8 @@ fn mp4a(object_type: u8, channels: u8, rate_hz: u32, specific: Option<Vec<u8>>) 
     Mp4a { audio: audio(channels, rate_hz), esds: Esds { es_desc }, btrt: None, taic: None }
 }
 
-/// Object types of MPEG-1 and of MPEG-2 audio, which has the lower rates.
+/// Returns the entry of MPEG audio: the object type is that of MPEG-2 below 32 kHz, else that of
+/// MPEG-1.
 fn mpeg_audio(frame: &[u8]) -> Option<Mp4a> {
     let rate_hz = mpeg_audio_rate_hz(frame)?;
     let channels = if frame[3] >> 6 == 3 { 1 } else { 2 };
@@ -198,7 +202,7 @@ fn mpeg_audio(frame: &[u8]) -> Option<Mp4a> {
 
 fn opus(channels: u8) -> Opus {
     const RATE_HZ: u32 = 48_000;
-    // A stream that is entered somewhere has no samples of its encoder's start to take off.
+    // A stream joined in the middle has no encoder delay to skip.
     let dops = Dops {
         output_channel_count: channels,
         pre_skip: 0,
@@ -215,11 +219,11 @@ fn dac3(frame: &[u8]) -> Option<Ac3SpecificBox> {
     let bits = &mut Bits::new(rest);
     let (fscod, size, bsid) = (bits.take(2)? as u8, bits.take(6)? as u8, bits.take(5)? as u8);
     let (bsmod, acmod) = (bits.take(3)? as u8, bits.take(3)? as u8);
-    // Levels of the centre, of the surround channels, and the mode of Dolby Surround.
+    // Mix levels of the centre and of the surround channels, and the Dolby Surround mode.
     let levels = [acmod & 1 != 0 && acmod != 1, acmod & 4 != 0, acmod == 2];
     bits.skip(2 * levels.into_iter().filter(|&there| there).count());
     let lfeon = bits.flag()?;
-    // Other values are those of Enhanced AC-3, and sizes are a pair for each rate.
+    // Other values of bsid are those of Enhanced AC-3; each bit rate has two values of frmsizecod.
     let is_known = bsid <= 10 && fscod < 3 && size < 38;
     is_known.then_some(Ac3SpecificBox { fscod, bsid, bsmod, acmod, lfeon, bit_rate_code: size / 2 })
 }
@@ -268,15 +272,15 @@ fn dec3(mut unit: &[u8]) -> Option<Ec3SpecificBox> {
         bytes += u64::from(frame_bytes);
         unit = unit.get(frame_bytes as usize..).unwrap_or_default();
     }
-    // Kilobits a second, in 13 bits: a frame has blocks of 256 samples.
+    // data_rate is in kbit/s and has 13 bits; a block has 256 samples.
     let data_rate = (bytes * 8 * u64::from(rate_hz)).checked_div(256 * 1000 * blocks)?;
     let data_rate = data_rate.min(0x1fff) as u16;
     (!substreams.is_empty()).then_some(Ec3SpecificBox { data_rate, substreams })
 }
 
-/// The places of a dependent substream's channels, in the bits of chan_loc, from behind bsid on.
+/// Returns the chan_loc bits of a dependent substream; `bits` is positioned after bsid.
 fn places(bits: &mut Bits<'_>, acmod: u8) -> Option<u16> {
-    // dialnorm and compr, twice for two programmes of one channel.
+    // dialnorm and compr: twice in dual mono (acmod 0).
     for _ in 0..if acmod == 0 { 2 } else { 1 } {
         bits.skip(5);
         if bits.flag()? {
@@ -300,7 +304,7 @@ mod tests {
 
     #[test]
     fn frames_of_dolby_digital_tell_their_records() {
-        // As ffmpeg's encoders write 5.1 channels at 48 kHz, 448 kb/s.
+        // Written by ffmpeg's encoders: 5.1 channels at 48 kHz, 448 kbit/s.
         let frame = [0x0b, 0x77, 0x80, 0x78, 0x1e, 0x40, 0xeb, 0xf8];
         let found = dac3(&frame).unwrap();
         assert_eq!((found.fscod, found.bsid, found.acmod, found.lfeon), (0, 8, 7, true));
@@ -314,7 +318,7 @@ mod tests {
         let found = dec3(&frame).unwrap();
         let [only] = &found.substreams[..] else { panic!("one substream") };
         assert_eq!((found.data_rate, only.bsid, only.acmod, only.lfeon), (448, 16, 7, true));
-        // A dependent substream of two channels behind it, at Lrs and Rrs.
+        // Followed by a dependent substream of two channels, Lrs and Rrs.
         let dependent = [0x0b, 0x77, 0x40, 6, 0x34, 0x80, 0x10, 0x20, 0, 0, 0, 0, 0, 0];
         let both = [&frame[..], &dependent].concat();
         let found = dec3(&both).unwrap();

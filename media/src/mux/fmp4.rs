@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes fragmented MP4: `ftyp`, `moov` without samples, then a `moof` and an `mdat` a fragment.
 //!
-//! A fragment holds all tracks. It ends before a key frame of the first track of pictures, or after
-//! [`FRAGMENT_S_MAX`] seconds, also of sound alone; key frames closer than half a second share one.
-//! The last unit of each track waits for the next, whose time of decoding ends it. `moov` comes
-//! with the first fragment, when the parameters of all tracks are known; a track of which nothing
-//! has come for [`PARAMETERS_WAIT_S`] by then is left out if its description needs a unit.
+//! A fragment holds all tracks. It ends before a key frame of the first video track, or after
+//! [`FRAGMENT_S_MAX`] seconds, also in files of sound alone; key frames less than half a second
+//! apart share a fragment. The last unit of each track is held until the next one, whose decoding
+//! time ends it. `moov` is written with the first fragment, when the parameters of all tracks are
+//! known. A track without any unit for [`PARAMETERS_WAIT_S`] by then is omitted if its description
+//! needs a unit.
 //!
 //! Times are those of the tracks' RTP clocks, moved so that the earliest unit is decoded at zero;
-//! where pictures are reordered, all tracks are presented from some pictures' time on. Presentation
+//! if pictures are reordered, all tracks are presented later by the same amount. Presentation
 //! offsets are not negative, though `trun` version 1 allows it: libavformat (5.1), and the players
-//! on it, would present such a track later than the others by the largest of them.
+//! based on it, would present such a track later than the others by the largest of them.
 //!
 //! Sources: ISO/IEC 14496-12 §8.8 (fragments).
-//! Does not write an index (`mfra`, `sidx`): the demuxers of live recordings read without.
+//! Does not write an index (`mfra`, `sidx`): demuxers read live recordings without one.
 
 use mp4_atom::{Mfhd, Moof, Tfdt, Tfhd, Traf, Trun, TrunEntry};
 
@@ -25,12 +26,12 @@ use super::{FRAGMENT_S_MAX, HELD_BYTES_MAX, WriterKind, check_tracks};
 use crate::tracks::{Codec, Display, TrackMedia};
 use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND};
 
-/// Seconds of media for which the beginning of the file waits for the parameters of a track.
+/// Seconds of media for which the start of the file waits for the parameters of a track.
 const PARAMETERS_WAIT_S: i64 = 30;
 
 const FRAGMENT_TICKS_MAX: i64 = FRAGMENT_S_MAX * TICKS_PER_SECOND as i64;
 
-/// Shortest fragment that a key frame ends: its boxes take about 1 kbit/s then.
+/// Shortest fragment that a key frame may end: the boxes then cost about 1 kbit/s.
 const FRAGMENT_TICKS_MIN: i64 = TICKS_PER_SECOND as i64 / 2;
 
 /// A track of the file.
@@ -38,26 +39,26 @@ const FRAGMENT_TICKS_MIN: i64 = TICKS_PER_SECOND as i64 / 2;
 struct Track {
     codec: Codec,
     input: TrackInput,
-    /// Its description, by the parameters of its first unit.
+    /// Its sample description, from the parameters of its first unit.
     entry: Option<mp4_atom::Codec>,
     size: (u32, u32),
-    /// Units of the next fragment, with their durations.
+    /// Units of the current fragment, with their durations.
     samples: Vec<(TimedUnit, u32)>,
-    /// Memory of those.
+    /// Memory of `samples`.
     sample_bytes: usize,
-    /// The unit behind those, until its end is known.
+    /// The unit after `samples`, until its end is known.
     last: Option<TimedUnit>,
-    /// Duration of the unit before that.
+    /// Duration of the unit before `last`.
     duration: u32,
-    /// Time of decoding that is zero in the file.
+    /// Decoding time that becomes zero in the file.
     base: i64,
-    /// False if the file was begun without it.
+    /// False if the file was started without this track.
     is_written: bool,
     language: Option<[u8; 3]>,
 }
 
 impl Track {
-    /// Time of decoding of the first unit that is not written.
+    /// Returns the decoding time of the first unit not yet written.
     fn first(&self) -> Option<i64> {
         let next = self.samples.first().map(|(unit, _)| unit).or(self.last.as_ref());
         next.map(|unit| unit.decode).or_else(|| self.input.earliest())
@@ -68,7 +69,7 @@ impl Track {
         self.input.held_bytes() + self.sample_bytes + last
     }
 
-    /// Makes the description of the track, if its parameters are known.
+    /// Creates the sample description if the parameters are known.
     fn describe(&mut self) {
         if self.entry.is_none() {
             self.entry = entry(&self.codec, &self.input.parameters);
@@ -76,16 +77,16 @@ impl Track {
         }
     }
 
-    /// True when the parameters that `moov` needs are not known.
+    /// True if `moov` needs parameters that are still unknown.
     fn is_awaited(&self) -> bool {
         !self.input.has_begun() && needs_first_unit(&self.codec)
     }
 
-    /// Puts a unit behind the others; the one before it ends there.
+    /// Appends a unit; the unit before it ends at its decoding time.
     fn enter(&mut self, mut unit: TimedUnit) {
         unit.decode = unit.decode.max(self.base);
         if let Some(last) = self.last.take() {
-            // Equal times would give samples without duration, which some players drop.
+            // Equal times would create samples without duration, which some players drop.
             unit.decode = unit.decode.max(last.decode + 1);
             self.duration = u32::try_from(unit.decode - last.decode).unwrap_or(u32::MAX);
             self.put(last);
@@ -104,10 +105,10 @@ impl Track {
 #[derive(Debug)]
 pub struct Fmp4Writer {
     tracks: Vec<Track>,
-    /// Index of the track whose key frames begin fragments.
+    /// Index of the track whose key frames start fragments.
     leading: usize,
     has_begun: bool,
-    /// Number of the last fragment.
+    /// Sequence number of the last fragment.
     fragment: u32,
     /// Latest and earliest presentation time so far, in ticks.
     newest: Option<i64>,
@@ -121,10 +122,10 @@ impl Fmp4Writer {
         }
     }
 
-    /// A writer of a file with these tracks.
+    /// Creates a writer of a file with these tracks.
     ///
     /// # Errors
-    /// No tracks or too many; a codec that MP4 does not hold.
+    /// No tracks or too many; a codec that MP4 does not support.
     pub fn new(tracks: &[Codec]) -> Result<Fmp4Writer, MuxRefusal> {
         check_tracks(WriterKind::FragmentedMp4, tracks)?;
         let is_video = |codec: &Codec| codec.media() == TrackMedia::Video;
@@ -152,10 +153,10 @@ impl Fmp4Writer {
         })
     }
 
-    /// Takes the next unit of a track; see [`super::MediaWriter::push`].
+    /// Adds the next unit of a track; see [`super::MediaWriter::push`].
     ///
     /// # Errors
-    /// The unit is left out.
+    /// The unit is dropped.
     pub fn push(
         &mut self,
         track: usize,
@@ -178,7 +179,7 @@ impl Fmp4Writer {
         Ok(())
     }
 
-    /// Checks a unit and gives it to its track.
+    /// Checks a unit and adds it to its track.
     fn take(&mut self, track: usize, unit: AccessUnit) -> Result<(), MuxRefusal> {
         let tracks = self.tracks.len();
         let about = self.tracks.get_mut(track).ok_or(MuxRefusal::NoTrack { track, tracks })?;
@@ -200,7 +201,7 @@ impl Fmp4Writer {
         }
         let time = unit.time;
         about.input.push(unit, self.newest, |bytes, _| bytes)?;
-        // Before a later unit changes the parameters.
+        // A later unit may change the parameters.
         about.describe();
         let ticks = about.input.ticks(time);
         self.newest = Some(self.newest.map_or(ticks, |newest| newest.max(ticks)));
@@ -208,17 +209,17 @@ impl Fmp4Writer {
         Ok(())
     }
 
-    /// Appends all units whose times are known, but the last of each track.
+    /// Appends all units whose times are known, except the last of each track.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         self.cut(false, out);
     }
 
-    /// Appends all that waits.
+    /// Appends all units still held.
     pub fn finish(mut self, out: &mut Vec<u8>) {
         self.release_all(out);
         for track in &mut self.tracks {
             if let Some(last) = track.last.take() {
-                // As long as the one before; alone, a moment.
+                // It gets the duration of the unit before it, or 1 if it is the only one.
                 track.duration = track.duration.max(1);
                 track.put(last);
             }
@@ -226,7 +227,7 @@ impl Fmp4Writer {
         self.cut(true, out);
     }
 
-    /// True if what was appended is a file that can be played.
+    /// True if the bytes appended so far form a playable file.
     pub fn ends_whole(&self) -> bool {
         self.fragment > 0
     }
@@ -238,7 +239,8 @@ impl Fmp4Writer {
         }
     }
 
-    /// Puts a track's units with known times into the fragment, which ends before a key frame.
+    /// Moves a track's units with known times into the fragment; ends the fragment before a key
+    /// frame.
     fn enter_ready(&mut self, index: usize, out: &mut Vec<u8>) {
         while let Some(unit) = self.tracks[index].input.take() {
             let is_key = unit.is_start && index == self.leading;
@@ -250,7 +252,7 @@ impl Fmp4Writer {
         }
     }
 
-    /// Media in the fragment, from the first unit to the newest.
+    /// Returns the media time in the fragment, from its first unit to the newest unit.
     fn fragment_ticks(&self) -> i64 {
         let first =
             |track: &Track| track.samples.first().map(|(unit, _)| track.input.ticks(unit.decode));
@@ -258,7 +260,8 @@ impl Fmp4Writer {
         first.zip(self.newest).map_or(0, |(first, newest)| newest.saturating_sub(first))
     }
 
-    /// Ends the fragment. `is_forced` begins the file without tracks that are still awaited.
+    /// Ends the fragment. `is_forced` starts the file without tracks whose parameters are still
+    /// missing.
     fn cut(&mut self, is_forced: bool, out: &mut Vec<u8>) {
         if self.tracks.iter().all(|track| track.samples.is_empty()) {
             return;
@@ -304,7 +307,7 @@ impl Fmp4Writer {
     }
 }
 
-/// Appends `moof` and `mdat` of the tracks' samples, and takes these.
+/// Appends `moof` and `mdat` with the tracks' samples, and removes these from the tracks.
 fn write_fragment(number: u32, tracks: &mut [Track], out: &mut Vec<u8>) {
     let mut moof = Moof { mfhd: Mfhd { sequence_number: number }, traf: Vec::new() };
     let mut sizes = Vec::new();
@@ -333,7 +336,7 @@ fn write_fragment(number: u32, tracks: &mut [Track], out: &mut Vec<u8>) {
 
 const MDAT_HEADER_BYTES: usize = 8;
 
-/// The samples of a track in a fragment; what all of them share is told once.
+/// Describes the samples of a track in a fragment; values shared by all of them are written once.
 fn traf(id: u32, track: &Track) -> Traf {
     let samples = &track.samples;
     let (first, duration) = &samples[0];

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Units of a track on their way into a file: checked, and with times of decoding.
+//! Checks the units of a track on their way into a file and derives their decoding times.
 //!
-//! A unit comes with its time of presentation. Those of a group of pictures, sorted, are the times
-//! of decoding ([`Reorder`]); as many units wait as the sequence parameter set says that an encoder
-//! reorders, 16 where it does not say, and none of them for longer than the writer allows. Sorted
-//! times are later than those of presentation where pictures are reordered, so all are moved back
-//! by a constant: by the first group of pictures, and by what the set says. Where that turns out to
-//! be too little, decoding comes no later than the presentation of the units that are known.
+//! A unit has only a presentation time. The presentation times of a group of pictures, sorted, are
+//! its decoding times ([`Reorder`]). As many units are held as the sequence parameter set allows an
+//! encoder to reorder, 16 if it gives no number, and none of them for longer than the writer
+//! allows. If pictures are reordered, sorted times are later than presentation times, so all
+//! decoding times are moved back by a constant. It is derived from the first group of pictures and
+//! from the number in the parameter set. If it turns out to be too small, a unit is decoded no
+//! later than the earliest presentation time of the held units.
 //!
-//! Pictures begin with a random access point. Those that follow it and refer to what came before it
-//! are left out: no decoder that begins here could show them.
+//! A track of pictures begins with a random access point. Pictures that follow it and refer to
+//! pictures before it are dropped: no decoder that begins here could show them.
 //!
 //! Sources: RFC 3550 §5.1 (timestamps); ISO/IEC 14496-10 annex E.2.1 (max_num_reorder_frames);
 //! ISO/IEC 23008-2 table 7-1, §8.1.3 (RASL pictures).
-//! Does not wait for key frames that are missing behind the first.
+//! Does not wait for another key frame if one is missing after the first.
 
 use std::collections::VecDeque;
 
@@ -23,18 +24,18 @@ use crate::reorder::{HELD_MAX, Reorder};
 use crate::tracks::{Codec, TrackMedia};
 use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND};
 
-/// Seconds by which a unit may be presented before the one that came before it: reordering of any
-/// encoder.
+/// Most seconds by which a unit may be presented before the one received before it: reordering of
+/// any encoder.
 const BACK_S_MAX: i64 = 10;
 
-/// Seconds by which a unit may be presented after the one before it: a camera was away. Offsets of
-/// MP4 have 32 bits, 6.6 h of 90 kHz.
+/// Most seconds by which a unit may be presented after the one before it: a camera was offline.
+/// Offsets of MP4 have 32 bits, 6.6 h at 90 kHz.
 const AHEAD_S_MAX: i64 = 6 * 3600;
 
-/// Earliest and latest time of a unit, in seconds: clocks may count from 1900.
+/// Largest absolute time of a unit, in seconds: clocks may count from 1900.
 const TIME_S_MAX: i64 = 1 << 34;
 
-/// Memory of a unit beside its bytes.
+/// Memory of a unit in addition to its bytes.
 const UNIT_OVERHEAD_BYTES: usize = 128;
 
 /// A unit with its times, in units of the track's clock.
@@ -42,19 +43,19 @@ const UNIT_OVERHEAD_BYTES: usize = 128;
 pub(super) struct TimedUnit {
     pub(super) bytes: Vec<u8>,
     pub(super) is_start: bool,
-    /// Time of decoding; not after presentation, and never before that of the unit before.
+    /// Decoding time; not after presentation, and never before that of the previous unit.
     pub(super) decode: i64,
     pub(super) presented: i64,
 }
 
 impl TimedUnit {
-    /// Memory that it takes.
+    /// Memory used by the unit.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes.len() + UNIT_OVERHEAD_BYTES
     }
 }
 
-/// The units of a track.
+/// The held units of a track, and their checks.
 #[derive(Debug)]
 pub(super) struct TrackInput {
     track: usize,
@@ -62,15 +63,16 @@ pub(super) struct TrackInput {
     is_video: bool,
     pub(super) parameters: Parameters,
     reorder: Reorder<(Vec<u8>, bool)>,
-    /// Units whose times are known.
+    /// Units whose decoding times are known.
     pub(super) ready: VecDeque<TimedUnit>,
-    /// Bytes of all units that are here.
+    /// Memory of all held units.
     held_bytes: usize,
-    /// Presentation time of the last unit that came.
+    /// Presentation time of the last unit received.
     last: Option<i64>,
-    /// Most by which units are decoded after they are presented, from the first ones.
+    /// Largest delay from the presentation of a unit to its sorted time, derived from the first
+    /// units.
     lag: Option<i64>,
-    /// Presentation time of the first unit, while pictures may follow that are presented before it.
+    /// Presentation time of the first unit, as long as pictures presented before it may follow.
     leads: Option<i64>,
 }
 
@@ -91,42 +93,42 @@ impl TrackInput {
         }
     }
 
-    /// A time of this track in ticks of 27 MHz, rounded down.
+    /// Converts a time of this track to ticks of 27 MHz, rounded down.
     pub(super) fn ticks(&self, time: i64) -> i64 {
         let ticks = i128::from(time) * i128::from(TICKS_PER_SECOND);
         ticks.div_euclid(self.rate_hz.into()) as i64
     }
 
-    /// A time of ticks in units of this track's clock, rounded down.
+    /// Converts ticks to units of this track's clock, rounded down.
     pub(super) fn units(&self, ticks: i64) -> i64 {
         let units = i128::from(ticks) * i128::from(self.rate_hz);
         units.div_euclid(TICKS_PER_SECOND.into()) as i64
     }
 
-    /// Bytes of memory of the units that are here.
+    /// Memory of the held units, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// True when a unit was taken.
+    /// True after the first accepted unit.
     pub(super) fn has_begun(&self) -> bool {
         self.last.is_some()
     }
 
-    /// True when units wait for their times of decoding.
+    /// True if some units have no decoding time yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.reorder.earliest().is_some()
     }
 
-    /// Earliest time of decoding of the units that are here.
+    /// Earliest decoding time of the held units.
     pub(super) fn earliest(&self) -> Option<i64> {
         let ready = self.ready.front().map(|unit| unit.decode);
         let lag = || self.lag.unwrap_or_else(|| lag(&self.reorder, self.parameters.reordered()));
         ready.or_else(|| self.reorder.earliest().map(|earliest| earliest - lag()))
     }
 
-    /// Takes a unit, with its bytes as `form` makes them. `newest` is the latest time in the file,
-    /// in ticks.
+    /// Adds a unit, with its bytes converted by `form`. `newest` is the latest time in the file, in
+    /// ticks.
     pub(super) fn push(
         &mut self,
         unit: AccessUnit,
@@ -174,20 +176,20 @@ impl TrackInput {
         Ok(())
     }
 
-    /// Lets all units go that are presented at `time` or before, in the order of decoding: they
-    /// have waited for long enough.
+    /// Releases the units presented at `time` or before, in decoding order: they have been held for
+    /// the longest time allowed.
     pub(super) fn release_until(&mut self, time: i64) {
         while self.reorder.earliest().is_some_and(|earliest| earliest <= time) {
             self.release();
         }
     }
 
-    /// Lets all units go.
+    /// Releases all units.
     pub(super) fn release_all(&mut self) {
         self.release_until(i64::MAX);
     }
 
-    /// Lets the next unit go with the time of decoding that is known by now.
+    /// Releases the next unit with the decoding time derived so far.
     fn release(&mut self) {
         let Some(earliest) = self.reorder.earliest() else { return };
         let known = || lag(&self.reorder, self.parameters.reordered());
@@ -197,14 +199,14 @@ impl TrackInput {
         self.ready.push_back(TimedUnit { bytes, is_start, decode, presented });
     }
 
-    /// The next unit whose times are known.
+    /// Removes the next unit whose times are known.
     pub(super) fn take(&mut self) -> Option<TimedUnit> {
         let unit = self.ready.pop_front()?;
         self.held_bytes -= unit.held_bytes();
         Some(unit)
     }
 
-    /// Checks that a unit's time continues those before.
+    /// Checks that a unit's time is plausible after the times before it.
     pub(super) fn check_time(&self, time: i64, newest: Option<i64>) -> Result<(), MuxRefusal> {
         let rate = i64::from(self.rate_hz);
         let is_far = time.unsigned_abs() > TIME_S_MAX as u64 * rate as u64;
@@ -220,7 +222,7 @@ impl TrackInput {
             }
             (None, None) => 0,
         };
-        // The first unit of another track may have been on its way for longer.
+        // The first unit of another track may have been delayed for longer.
         let back_s = if self.has_begun() { BACK_S_MAX } else { AHEAD_S_MAX };
         let (back_ms, ahead_ms) = (back_s * 1000, AHEAD_S_MAX * 1000);
         match is_far || by_ms < -back_ms || by_ms > ahead_ms {
@@ -230,13 +232,13 @@ impl TrackInput {
     }
 }
 
-/// Most by which units are decoded after they are presented: by the first ones, and by what the
-/// parameter set says.
+/// Returns the largest delay from the presentation of a unit to its sorted time: of the first
+/// units, and of the reordering that the parameter set allows.
 fn lag<T>(first: &Reorder<T>, reordered: usize) -> i64 {
     let (count, span) = first.span();
     let interval = span / (count as i64 - 1).max(1);
-    let said = if reordered < HELD_MAX { reordered as i64 * interval } else { 0 };
-    first.lag().max(said)
+    let declared = if reordered < HELD_MAX { reordered as i64 * interval } else { 0 };
+    first.lag().max(declared)
 }
 
 #[cfg(test)]
@@ -264,14 +266,14 @@ mod tests {
         let mut input = sound();
         push(&mut input, unit(960, &[1, 2, 3]), None).unwrap();
         assert_eq!(input.held_bytes(), 3 + UNIT_OVERHEAD_BYTES);
-        let taken = input.take().unwrap();
-        assert_eq!((taken.decode, taken.presented), (960, 960));
+        let released = input.take().unwrap();
+        assert_eq!((released.decode, released.presented), (960, 960));
         assert_eq!((input.held_bytes(), input.is_waiting()), (0, false));
     }
 
     #[test]
     fn pictures_are_decoded_before_they_are_presented_also_where_the_order_gets_deeper() {
-        // Main profile, 16 × 16, without usability information: nothing is known of the order.
+        // Main profile, 16 × 16, without VUI: the reordering depth is unknown.
         let set = [0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80];
         let codec = Codec::H264(crate::tracks::H264Config {
             length_bytes: 4,
@@ -281,7 +283,7 @@ mod tests {
         });
         let mut input = TrackInput::new(0, &codec);
         assert_eq!(input.parameters.reordered(), HELD_MAX);
-        // Without B pictures at first, then I P B B, at 25 pictures a second.
+        // First without B pictures, then I P B B, at 25 pictures a second.
         let order = (0..20).chain((20..80).map(|at| at + [2, -1, -1][(at as usize - 20) % 3]));
         for picture in order {
             let bytes = [0, 0, 0, 2, 0x65, 1];
@@ -296,7 +298,7 @@ mod tests {
 
     #[test]
     fn pictures_that_refer_to_those_before_the_first_are_left_out() {
-        let taken = |codec: &Codec, pictures: &[(i64, bool, u8)]| {
+        let accepted = |codec: &Codec, pictures: &[(i64, bool, u8)]| {
             let mut input = TrackInput::new(0, codec);
             let push = |&(time, is_start, header): &(i64, bool, u8)| {
                 let bytes = vec![0, 0, 0, 3, header, 1, 0x80];
@@ -321,10 +323,11 @@ mod tests {
             sequence_sets: vec![vec![0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80]],
             picture_sets: vec![vec![0x68, 0xce]],
         });
-        // Of an open group: P, then I, B, B, P; later ones have all that they refer to.
+        // An open group of pictures: P, then I, B, B, P; the later pictures have all their
+        // references.
         let pictures = [(1, false), (4, true), (2, false), (3, false), (7, false), (5, false)];
         let pictures = pictures.map(|(time, is_start)| (time, is_start, 0x41));
-        assert_eq!(taken(&codec, &pictures), [4, 7, 5]);
+        assert_eq!(accepted(&codec, &pictures), [4, 7, 5]);
         // CRA, RASL, RADL, RASL, then a trailing picture.
         let set = [
             0x42, 0x01, 0x01, 0x01, 0x60, 0x00, 0x00, 0x03, 0x00, 0x90, 0x00, 0x00, 0x03, 0x00,
@@ -340,7 +343,7 @@ mod tests {
         });
         let of = |time, kind: u8| (time, kind == 21, kind << 1);
         let pictures = [of(9, 21), of(5, 9), of(6, 7), of(7, 8), of(12, 1), of(10, 9), of(11, 1)];
-        assert_eq!(taken(&codec, &pictures), [9, 6, 12, 10, 11]);
+        assert_eq!(accepted(&codec, &pictures), [9, 6, 12, 10, 11]);
     }
 
     #[test]
@@ -350,7 +353,7 @@ mod tests {
             let refusal = push(&mut input, unit(time, &[1]), None).unwrap_err();
             assert!(matches!(refusal, MuxRefusal::TimeJump { track: 3, .. }), "{refusal}");
         }
-        // The first of a track is measured by the others.
+        // The first unit of a track is compared with the other tracks.
         let newest = Some(input.ticks(0));
         let late = (AHEAD_S_MAX + 1) * 48_000;
         assert!(push(&mut input, unit(late, &[1]), newest).is_err());

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writers of media files: access units in, bytes of a file out.
+//! Writers of media files, which convert access units to the bytes of a file.
 //!
-//! For recordings of cameras and for `pagewire play --output`. A writer appends to a buffer what is
-//! ready; the caller writes that to a file, at the end of the file, in the same order. What a call
-//! appends is whole: MP4 fragments or transport stream packets. So a file that is still growing, or
-//! was cut off between two calls, can be played.
+//! Used for recordings of cameras and for `pagewire play --output`. A writer appends finished bytes
+//! to a buffer; the caller appends these to a file in the same order. Each call appends whole MP4
+//! fragments or transport stream packets. So a file that is still growing, or was cut off between
+//! two calls, can be played.
 //!
-//! `input` checks the units of a track and finds their times of decoding, `parameters` keeps what
-//! decoders need before the first unit; both are shared. `fmp4` writes MP4, with `entries` for its
-//! sample descriptions and `movie_header` for what comes before the samples; `transport` writes
-//! transport streams, with `elementary` for the form that units have there.
+//! `input` checks the units of a track and derives their decoding times, `parameters` stores the
+//! parameters that decoders need before the first unit; both are shared. `fmp4` writes MP4, with
+//! `entries` for its sample descriptions and `movie_header` for the boxes before the samples;
+//! `transport` writes transport streams, with `elementary` for the form of units in them.
 //!
-//! Memory: what was not written yet, at most [`HELD_BYTES_MAX`] and one unit; it is bounded by time
-//! as well ([`FRAGMENT_S_MAX`]). Costs one copy of each unit into MP4 and two into transport
+//! Memory: the units not yet written, at most [`HELD_BYTES_MAX`] and one unit; it is bounded by
+//! time as well ([`FRAGMENT_S_MAX`]). Costs one copy of each unit into MP4 and two into transport
 //! streams.
 //!
-//! Sources: ISO/IEC 14496-12, ISO/IEC 13818-1; those of the codecs stand in the parts.
-//! Does not write files, align clocks of tracks, or put lost packets right.
+//! Sources: ISO/IEC 14496-12, ISO/IEC 13818-1; the modules name those of the codecs.
+//! Does not write files, align clocks of tracks, or repair losses.
 
 mod elementary;
 mod entries;
@@ -40,34 +40,34 @@ pub use transport::TsWriter;
 use crate::tracks::{Codec, SAMPLE_BYTES_MAX};
 use crate::{AccessUnit, MuxRefusal};
 
-/// Largest unit: larger ones could not be served ([`SAMPLE_BYTES_MAX`]).
+/// Largest unit in bytes: larger ones could not be served ([`SAMPLE_BYTES_MAX`]).
 pub const UNIT_BYTES_MAX: usize = SAMPLE_BYTES_MAX as usize;
 
-/// Bytes that wait in a writer before it writes them out of turn.
+/// Bytes held by a writer above which it writes them without waiting further.
 pub const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Seconds of media after which a fragment ends without a key frame.
+/// Seconds of media after which a fragment ends even without a key frame.
 pub const FRAGMENT_S_MAX: i64 = 2;
 
-/// Tracks of a file.
+/// Most tracks of a file.
 pub const TRACKS_MAX: usize = crate::tracks::TRACKS_MAX;
 
-/// Kinds of files that are written.
+/// File formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriterKind {
-    /// MP4 of movie fragments.
+    /// MP4 with movie fragments.
     FragmentedMp4,
     /// MPEG-2 transport stream.
     TransportStream,
 }
 
 impl WriterKind {
-    /// The kind that the end of a file's name asks for: `.mp4`, `.m4v`, `.m4a` or `.ts`, in letters
-    /// of either case.
+    /// Returns the format for the extension of a file name: `.mp4`, `.m4v`, `.m4a` or `.ts`, in
+    /// either case.
     ///
     /// # Errors
-    /// [`MuxRefusal::Name`] for any other.
+    /// [`MuxRefusal::Name`] for any other extension.
     pub fn of_name(name: &Path) -> Result<WriterKind, MuxRefusal> {
         let end = name.extension().and_then(|end| end.to_str()).map(str::to_ascii_lowercase);
         match end.as_deref() {
@@ -77,7 +77,7 @@ impl WriterKind {
         }
     }
 
-    /// Its name for people.
+    /// Name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             WriterKind::FragmentedMp4 => "fragmented MP4",
@@ -86,21 +86,21 @@ impl WriterKind {
     }
 }
 
-/// A writer of one of the kinds.
+/// A writer of one of the formats.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MediaWriter {
-    /// Of fragmented MP4.
+    /// Writes fragmented MP4.
     Fmp4(Box<Fmp4Writer>),
-    /// Of transport streams.
+    /// Writes a transport stream.
     Ts(Box<TsWriter>),
 }
 
 impl MediaWriter {
-    /// A writer of a file with these tracks, in this order.
+    /// Creates a writer of a file with these tracks, in this order.
     ///
     /// # Errors
-    /// No tracks or more than [`TRACKS_MAX`]; a codec that the kind of file does not hold.
+    /// No tracks or more than [`TRACKS_MAX`]; a codec that the file format does not support.
     pub fn new(kind: WriterKind, tracks: &[Codec]) -> Result<MediaWriter, MuxRefusal> {
         Ok(match kind {
             WriterKind::FragmentedMp4 => MediaWriter::Fmp4(Box::new(Fmp4Writer::new(tracks)?)),
@@ -108,8 +108,9 @@ impl MediaWriter {
         })
     }
 
-    /// The same, of a part behind `at` of a transport stream that has been written: its clock goes
-    /// on from there, and announces that its counters do not. A fragmented file begins at zero.
+    /// Creates a writer like [`MediaWriter::new`] that continues a transport stream at time `at`:
+    /// its clock starts there, and it announces a discontinuity of its counters. A fragmented file
+    /// still begins at zero.
     ///
     /// # Errors
     /// As [`MediaWriter::new`].
@@ -125,7 +126,7 @@ impl MediaWriter {
         Ok(writer)
     }
 
-    /// Names the languages of the tracks (ISO 639-2), before the first unit.
+    /// Sets the languages of the tracks (ISO 639-2). Call it before the first unit.
     pub fn set_languages(&mut self, languages: &[Option<[u8; 3]>]) {
         match self {
             MediaWriter::Fmp4(writer) => writer.set_languages(languages),
@@ -133,11 +134,11 @@ impl MediaWriter {
         }
     }
 
-    /// Takes the next unit of a track, in decoding order, and appends to `out` what is ready. Units
-    /// of different tracks come in about the order of their times.
+    /// Adds the next unit of a track, in decoding order, and appends the finished bytes to `out`.
+    /// The caller passes units of different tracks roughly in the order of their times.
     ///
     /// # Errors
-    /// The unit is left out, and the writer goes on.
+    /// The unit is dropped; the writer stays usable.
     pub fn push(
         &mut self,
         track: usize,
@@ -150,8 +151,8 @@ impl MediaWriter {
         }
     }
 
-    /// Appends all units whose times are known: what waited for more of a fragment, or for another
-    /// track. For a source that has gone quiet.
+    /// Appends all units whose times are known, including those held for the rest of a fragment or
+    /// for another track. For a source that pauses.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         match self {
             MediaWriter::Fmp4(writer) => writer.flush(out),
@@ -159,7 +160,7 @@ impl MediaWriter {
         }
     }
 
-    /// Appends all that waits; the file ends there.
+    /// Appends all units still held and ends the file.
     pub fn finish(self, out: &mut Vec<u8>) {
         match self {
             MediaWriter::Fmp4(writer) => writer.finish(out),
@@ -167,8 +168,8 @@ impl MediaWriter {
         }
     }
 
-    /// True if all that was appended so far is a file that can be played: it has its tables and at
-    /// least a unit, and ends with a whole fragment or packet.
+    /// True if the bytes appended so far form a playable file: it has its tables and at least one
+    /// unit, and ends with a whole fragment or packet.
     pub fn ends_whole(&self) -> bool {
         match self {
             MediaWriter::Fmp4(writer) => writer.ends_whole(),
@@ -177,7 +178,7 @@ impl MediaWriter {
     }
 }
 
-/// Checks the number of tracks, and that each is one of a file.
+/// Checks the number of tracks, and that each codec can be a track of a file.
 fn check_tracks(kind: WriterKind, tracks: &[Codec]) -> Result<(), MuxRefusal> {
     if !(1..=TRACKS_MAX).contains(&tracks.len()) {
         let (kind, found, limit) = (kind.name(), tracks.len(), TRACKS_MAX);
@@ -236,7 +237,7 @@ mod tests {
         }
     }
 
-    /// A second of Opus by a writer.
+    /// Writes one second of Opus.
     fn second(mut writer: MediaWriter) -> Vec<u8> {
         let mut out = Vec::new();
         for number in 0..50 {
@@ -252,7 +253,8 @@ mod tests {
     #[test]
     fn languages_are_in_both_kinds_of_file() {
         let tracks = [Codec::Opus { channels: 2 }];
-        // 15 bits of letters from 0x60 on; a descriptor of ISO 639.
+        // MP4 packs three letters, minus 0x60 each, into 15 bits; a transport stream has an ISO 639
+        // descriptor.
         let kinds = [
             (WriterKind::FragmentedMp4, &[0x10, 0xb5, 0, 0][..]),
             (WriterKind::TransportStream, &[0x0a, 4, b'd', b'e', b'u', 0]),
@@ -267,7 +269,7 @@ mod tests {
         }
     }
 
-    /// A camera that comes back goes on in the same file.
+    /// The recording of a camera that reconnects continues in the same file.
     #[test]
     fn a_part_behind_another_goes_on_with_its_clock() {
         let kind = WriterKind::TransportStream;
@@ -282,7 +284,7 @@ mod tests {
         };
         assert_eq!(errors(&[&first[..], &behind].concat()), 0);
         assert!(errors(&[&first[..], &first].concat()) > 0);
-        // The base of the first clock reference, in units of 90 kHz.
+        // Base of the first clock reference, in units of 90 kHz.
         let clock = |bytes: &[u8]| {
             let has_clock = |packet: &&[u8]| packet[3] & 0x20 != 0 && packet[5] & 0x10 != 0;
             let packet = bytes.chunks(crate::TS_PACKET_BYTES).find(has_clock).expect("a clock");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ftyp` and `moov` of a movie in fragments: descriptions of its tracks, without samples.
+//! Writes `ftyp` and `moov` of a fragmented movie: descriptions of its tracks, without samples.
 //!
-//! Shared by the writer of recordings and by the initialization sections of segments.
+//! The writer of recordings and the initialization sections of segments share it.
 //!
 //! Sources: ISO/IEC 14496-12 §4.3 (brands), §6.2.2 (matrices), §8.2 to §8.4 (moov), §8.8.1 to
 //! §8.8.3 (mvex); RFC 8216 §3.3 (order of boxes).
-//! Does not write durations, which a movie that grows does not have.
+//! Does not write durations: a growing movie has none.
 
 use mp4_atom::{
     Codec, Dinf, Dref, DrefEntry, Encode, FixedPoint, FourCC, Ftyp, Hdlr, Matrix, Mdhd, Mdia, Minf,
@@ -14,11 +14,12 @@ use mp4_atom::{
 
 use crate::tracks::{Display, PixelAspect, Turn};
 
-/// Flags of samples (§8.8.3.1): depends on no other, or on others and is no sync sample.
+/// Sample flags (§8.8.3.1): depends on no other sample; or depends on others and is not a sync
+/// sample.
 pub(crate) const SYNC_SAMPLE: u32 = 0x0200_0000;
 pub(crate) const OTHER_SAMPLE: u32 = 0x0101_0000;
 
-/// Units of time of the movie a second: the tracks have their own.
+/// Time units per second of the movie header: each track has its own timescale.
 const MOVIE_TIMESCALE: u32 = 1000;
 
 /// A track of the movie.
@@ -26,7 +27,7 @@ const MOVIE_TIMESCALE: u32 = 1000;
 pub(crate) struct TrackHeader {
     pub(crate) id: u32,
     pub(crate) is_video: bool,
-    /// Units of media time a second.
+    /// Units of media time per second.
     pub(crate) timescale: u32,
     pub(crate) language: Option<[u8; 3]>,
     /// Width and height; zeros for sound.
@@ -35,7 +36,7 @@ pub(crate) struct TrackHeader {
     pub(crate) entry: Codec,
 }
 
-/// Appends `ftyp` with these brands, the first of them the major one, and `moov`.
+/// Appends `ftyp` with these brands, of which the first is the major brand, and `moov`.
 pub(crate) fn write_movie_header(brands: &[[u8; 4]], tracks: Vec<TrackHeader>, out: &mut Vec<u8>) {
     let brands: Vec<_> = brands.iter().map(FourCC::new).collect();
     let ftyp = Ftyp { major_brand: brands[0], minor_version: 0, compatible_brands: brands };
@@ -61,18 +62,18 @@ pub(crate) fn write_movie_header(brands: &[[u8; 4]], tracks: Vec<TrackHeader>, o
     put(&ftyp, out);
     let moov_at = out.len();
     put(&Moov { mvhd, trak, ..Moov::default() }, out);
-    // Behind the tracks (RFC 8216 §3.3), where the encoder would not put it.
+    // mvex must follow the tracks (RFC 8216 §3.3); the encoder would put it elsewhere.
     put(&mvex, out);
     let bytes = u32::try_from(out.len() - moov_at).expect("a description is small");
     out[moov_at..moov_at + 4].copy_from_slice(&bytes.to_be_bytes());
 }
 
-/// Appends a box. Its fields are ours, and in the ranges that the encoder checks.
+/// Appends a box. Encoding cannot fail: the fields are set here, within the ranges that it checks.
 pub(crate) fn put(atom: &impl Encode, out: &mut Vec<u8>) {
     atom.encode(out).expect("the box is within its limits");
 }
 
-/// The description of a track, without samples.
+/// Creates the description of a track, without samples.
 fn trak(mut track: TrackHeader) -> Trak {
     let is_video = track.is_video;
     let short = |length: u32| FixedPoint::new(u16::try_from(length).unwrap_or(u16::MAX), 0);
@@ -83,7 +84,7 @@ fn trak(mut track: TrackHeader) -> Trak {
     }
     let tkhd = Tkhd {
         track_id: track.id,
-        // Sounds are alternatives to each other (§8.3.2.3).
+        // Audio tracks are alternatives to each other (§8.3.2.3).
         alternate_group: u16::from(!is_video),
         enabled: true,
         in_movie: true,
@@ -101,7 +102,7 @@ fn trak(mut track: TrackHeader) -> Trak {
     let (handler, name) =
         if is_video { (b"vide", "VideoHandler") } else { (b"soun", "SoundHandler") };
     let hdlr = Hdlr { handler: FourCC::new(handler), name: name.to_owned() };
-    // No location: the samples are in this file.
+    // An empty location means that the samples are in this file.
     let dref = Dref { entries: vec![DrefEntry::Url(Url::default())] };
     let minf = Minf {
         vmhd: is_video.then(Vmhd::default),
@@ -117,7 +118,7 @@ fn trak(mut track: TrackHeader) -> Trak {
     Trak { tkhd, mdia: Mdia { mdhd, hdlr, minf }, ..Trak::default() }
 }
 
-/// Writes the form of pixels into the entry of pictures.
+/// Writes the pixel aspect ratio into the entry of pictures.
 fn name_pixels(entry: &mut Codec, aspect: PixelAspect) {
     let place = match entry {
         Codec::Avc1(entry) => &mut entry.pasp,
@@ -129,9 +130,9 @@ fn name_pixels(entry: &mut Codec, aspect: PixelAspect) {
     *place = Some(Pasp { h_spacing, v_spacing });
 }
 
-/// The matrix that turns pictures of this size so that they begin at zero (§6.2.2).
+/// Returns the matrix that rotates pictures of this size and moves their corner to zero (§6.2.2).
 fn matrix(turn: Turn, size: (u32, u32)) -> Matrix {
-    /// One, of 16 bits behind the point.
+    /// 1.0 in 16.16 fixed point.
     const ONE: i32 = 1 << 16;
     let [a, b, c, d] = turn.signs().map(|sign| i32::from(sign) * ONE);
     let short = |length: u32| i32::try_from(length).unwrap_or(0).saturating_mul(ONE);

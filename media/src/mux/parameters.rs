@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parameters of a track that a decoder needs before the first unit: from the codec where it holds
-//! them, else from the units.
+//! Parameters of a track that a decoder needs before the first unit, read from the codec if it
+//! holds them, else from the units.
 //!
 //! H.264 and H.265: the parameter sets last seen. AV1: the sequence header. Sound: the first frame,
-//! whose header tells what the codec does not.
+//! whose header gives the fields that the codec lacks.
 //!
 //! Sources: ISO/IEC 14496-10 table 7-1, ISO/IEC 23008-2 table 7-1 (types of NAL units); AV1
 //! Bitstream §5.3.
-//! Does not check that a picture refers to the sets that are there.
+//! Does not check that the sets to which a picture refers are present.
 
 use crate::payload::av1;
 use crate::reorder::HELD_MAX;
 use crate::sequence::{Av1Sequence, SequenceSet};
 use crate::tracks::{Codec, PixelAspect, TrackMedia};
 
-/// Parameter sets of a kind that are kept: encoders use one or two.
+/// Most parameter sets stored of a kind: encoders use one or two.
 const SETS_MAX: usize = 16;
 
-/// Largest parameter set: records give its length in two bytes.
+/// Largest parameter set in bytes: records give its length in two bytes.
 const SET_BYTES_MAX: usize = u16::MAX as usize;
 
-/// NAL units of an access unit: a picture of the largest profile has 600 slices.
+/// Most NAL units of an access unit: a picture of the largest profile has 600 slices.
 const NALS_MAX: usize = 4096;
 
-/// The beginning of a frame of sound that is kept: an access unit of Enhanced AC-3 of several
-/// substreams.
+/// Bytes stored from the start of a frame of sound: enough for an access unit of Enhanced AC-3 with
+/// several substreams.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
 /// Parameter sets by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ParameterSets {
-    /// Video parameter sets, of H.265 alone.
+    /// Video parameter sets; only H.265 has them.
     pub(super) video: Vec<Vec<u8>>,
     pub(super) sequence: Vec<Vec<u8>>,
     pub(super) picture: Vec<Vec<u8>>,
 }
 
 impl ParameterSets {
-    /// All of them in the order in which a decoder needs them.
+    /// Iterates over all sets in the order in which a decoder needs them.
     pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
         self.video.iter().chain(&self.sequence).chain(&self.picture).map(Vec::as_slice)
     }
 }
 
-/// Kinds of NAL units that matter here.
+/// Kinds of NAL units distinguished here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NalKind {
     Delimiter,
@@ -53,7 +53,7 @@ pub(super) enum NalKind {
     Other,
 }
 
-/// The kind of a NAL unit, which is not empty.
+/// Returns the kind of a NAL unit, which must not be empty.
 pub(super) fn nal_kind(is_h265: bool, nal: &[u8]) -> NalKind {
     match (is_h265, if is_h265 { nal[0] >> 1 & 0x3f } else { nal[0] & 0x1f }) {
         (false, 9) | (true, 35) => NalKind::Delimiter,
@@ -64,8 +64,8 @@ pub(super) fn nal_kind(is_h265: bool, nal: &[u8]) -> NalKind {
     }
 }
 
-/// The NAL units of an access unit, each behind its length in four bytes; those without bytes are
-/// left out. None where a length is wrong, or where there are more than [`NALS_MAX`].
+/// Returns the NAL units of an access unit, in which each follows its length in four bytes; empty
+/// ones are skipped. `None` if a length is wrong or there are more than [`NALS_MAX`].
 pub(super) fn nal_units(mut unit: &[u8]) -> Option<Vec<&[u8]>> {
     let mut all = Vec::new();
     while !unit.is_empty() {
@@ -85,24 +85,24 @@ pub(super) fn nal_units(mut unit: &[u8]) -> Option<Vec<&[u8]>> {
 /// Parameters of a track.
 #[derive(Debug, Clone)]
 pub(super) enum Parameters {
-    /// Of H.264, or H.265.
+    /// Parameter sets of H.264 or H.265.
     Sets {
         is_h265: bool,
         sets: ParameterSets,
-        /// The first sequence parameter set, if it can be read.
+        /// Fields of the first sequence parameter set, if it can be parsed.
         sequence: Option<SequenceSet>,
     },
     Av1 {
-        /// The sequence header, with header and size.
+        /// The sequence header OBU, with its OBU header and size.
         unit: Vec<u8>,
         sequence: Option<Av1Sequence>,
     },
-    /// Of sound: the first frame.
+    /// First frame of a track of sound.
     Frame(Option<Vec<u8>>),
 }
 
 impl Parameters {
-    /// Those that a codec holds.
+    /// Returns the parameters that a codec holds.
     pub(super) fn of(codec: &Codec) -> Parameters {
         match codec {
             Codec::H264(config) => Parameters::sets(
@@ -123,7 +123,7 @@ impl Parameters {
             ),
             Codec::Av1(config) => {
                 let mut parameters = Parameters::Av1 { unit: Vec::new(), sequence: None };
-                // Units that make no sense are as good as none.
+                // Invalid units are ignored, as if they were absent.
                 let _ = parameters.observe(&config.units);
                 parameters
             }
@@ -140,10 +140,10 @@ impl Parameters {
         Parameters::Sets { is_h265, sets, sequence }
     }
 
-    /// Takes the parameters in a unit.
+    /// Stores the parameters in a unit.
     ///
     /// # Errors
-    /// The unit is not of its codec. Nothing changes then.
+    /// The unit does not match the codec. Nothing changes then.
     pub(super) fn observe(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         match self {
             Parameters::Sets { is_h265, sets, sequence } => {
@@ -166,7 +166,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// True when a decoder could begin with them.
+    /// True if the parameters are sufficient for a decoder to begin.
     pub(super) fn are_known(&self) -> bool {
         match self {
             Parameters::Sets { is_h265, sets, sequence } => {
@@ -178,9 +178,10 @@ impl Parameters {
         }
     }
 
-    /// True for a picture that refers to those before the first of a file, and false for one behind
-    /// which none of them comes; none for one that is presented before the first as well, and can
-    /// be decoded. H.264 has no name for them: they are presented `before` the first picture.
+    /// Classifies a picture after the first of a file: `Some(true)` if it refers to pictures before
+    /// that one, `None` if it is presented before it as well but can be decoded, and `Some(false)`
+    /// if no leading picture can follow it. H.264 does not mark leading pictures: it is one if it
+    /// is presented `before` the first picture.
     pub(super) fn is_leading(&self, unit: &[u8], before: bool) -> Option<bool> {
         match self {
             Parameters::Sets { is_h265: true, .. } => {}
@@ -189,14 +190,14 @@ impl Parameters {
         }
         let nals = nal_units(unit).unwrap_or_default();
         match nals.iter().map(|nal| nal[0] >> 1 & 0x3f).find(|&kind| kind < 32) {
-            // Random access skipped leading pictures, and decodable ones.
+            // RASL (random access skipped leading) pictures; then RADL (decodable) ones.
             Some(8 | 9) => Some(true),
             Some(6 | 7) => None,
             _ => Some(false),
         }
     }
 
-    /// Units that may be decoded before one and presented after it.
+    /// Returns the number of units that may be decoded before a unit and presented after it.
     pub(super) fn reordered(&self) -> usize {
         match self {
             Parameters::Sets { sequence, .. } => {
@@ -208,7 +209,7 @@ impl Parameters {
         }
     }
 
-    /// Width and height of the picture.
+    /// Returns the width and height of the picture.
     pub(super) fn size(&self) -> Option<(u32, u32)> {
         match self {
             Parameters::Sets { sequence, .. } => sequence.as_ref().map(|sequence| sequence.size),
@@ -217,7 +218,7 @@ impl Parameters {
         }
     }
 
-    /// Form of the pixels of pictures; none where the parameters name none.
+    /// Returns the pixel aspect ratio; `None` if the parameters give none.
     pub(super) fn pixel_aspect(&self) -> Option<PixelAspect> {
         match self {
             Parameters::Sets { sequence, .. } => sequence.as_ref()?.pixel_aspect,
@@ -235,13 +236,13 @@ pub(crate) fn needs_first_unit(codec: &Codec) -> bool {
     }
 }
 
-/// The fields of the first sequence parameter set.
+/// Parses the first sequence parameter set.
 fn sequence_of(is_h265: bool, sets: &ParameterSets) -> Option<SequenceSet> {
     let first = sets.sequence.first()?;
     if is_h265 { SequenceSet::h265(first) } else { SequenceSet::h264(first) }
 }
 
-/// Puts the sets among `nals` in the place of those of their kind; true if there are any.
+/// Replaces the stored sets of each kind that occurs in `nals`; true if any kind occurs.
 fn take_sets(is_h265: bool, nals: &[&[u8]], sets: &mut ParameterSets) -> bool {
     let ParameterSets { video, sequence, picture } = sets;
     let kinds = [
@@ -262,7 +263,7 @@ fn take_sets(is_h265: bool, nals: &[&[u8]], sets: &mut ParameterSets) -> bool {
     has_any
 }
 
-/// The first sequence header among open bitstream units, with its fields.
+/// Returns the first sequence header among open bitstream units, with its fields.
 fn av1_sequence(mut units: &[u8]) -> Result<Option<(&[u8], Av1Sequence)>, &'static str> {
     const BROKEN: &str = "an open bitstream unit is longer than the temporal unit, or none";
     let mut found = None;
@@ -286,7 +287,7 @@ mod tests {
         nals.iter().flat_map(|nal| [&(nal.len() as u32).to_be_bytes()[..], nal].concat()).collect()
     }
 
-    /// Of x264, 322 × 178.
+    /// Written by x264, 322 × 178.
     const SET: [u8; 24] = [
         0x67, 0x42, 0xc0, 0x0d, 0xd9, 0x01, 0x51, 0x9e, 0x22, 0x23, 0x01, 0x10, 0x00, 0x00, 0x03,
         0x00, 0x00, 0x03, 0x03, 0x20, 0xf1, 0x42, 0xa4, 0x80,
@@ -311,7 +312,7 @@ mod tests {
         let Parameters::Sets { sets, .. } = &parameters else { panic!("pictures") };
         assert_eq!(sets.sequence, [SET]);
         assert_eq!(sets.picture, [[0x68, 2], [0x68, 3]]);
-        // A unit without sets changes nothing, and neither does one that is broken.
+        // A unit without sets changes nothing, and a broken one does not either.
         let before = sets.clone();
         parameters.observe(&unit(&[&[0x41, 2]])).unwrap();
         assert!(parameters.observe(&[0, 0, 0, 9, 0x67]).is_err());
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn sequence_headers_of_av1_are_found_and_broken_units_named() {
-        // As SVT-AV1 wrote it.
+        // Written by SVT-AV1.
         let header = [0x0a, 0x0b, 0, 0, 0, 0x04, 0x3d, 0x06, 0xc4, 0x02, 0xf8, 0x00, 0x40];
         let config = Av1Config {
             profile: 0,

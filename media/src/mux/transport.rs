@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes MPEG transport streams of one programme.
 //!
-//! Units of all tracks are written in the order of their times of decoding, each as a PES packet.
-//! The clock runs [`LEAD`] before decoding; it stands on the first track of pictures, else of
-//! sound, every 40 ms at most, in packets of its own where no unit begins. The tables come every
-//! 100 ms at most, and before each key frame.
+//! Units of all tracks are written in the order of their decoding times, each as one PES packet.
+//! The clock runs [`LEAD`] ahead of decoding. Its PID is that of the first video track, or of the
+//! first audio track if there is no video; it is written at least every 40 ms, in packets of its
+//! own if no unit begins then. The tables are written at least every 100 ms, and before each key
+//! frame.
 //!
-//! Units wait for a track that has none, for [`WAIT_TICKS`] of media at most; a unit that is behind
-//! the clock by then is refused. Presentation times are moved by a constant so that decoding, which
-//! comes earlier where pictures are reordered, begins behind the clock's start. Tables and clock
-//! take 40 kbit/s, and each frame of sound has a PES packet: 72 kbit/s of AAC alone become 174.
+//! Units wait for a track that has none, for at most [`WAIT_TICKS`] of media; a unit that then
+//! arrives behind the clock is refused. Presentation times are moved by a constant so that
+//! decoding, which precedes presentation if pictures are reordered, begins after the clock's start.
+//! Tables and clock cost 40 kbit/s, and each frame of sound has a PES packet: 72 kbit/s of AAC
+//! alone become 174.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets, PES packets), §2.4.4 (tables), §2.7.2 (interval of the
 //! clock: 100 ms; ETSI TR 101 290 §5.2.2, 2.3: 40 ms), §2.7.5 (DTS).
-//! Does not keep a constant rate, and writes no service information (SDT).
+//! Does not keep a constant bit rate, and writes no service information (SDT).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,23 +27,23 @@ use crate::tracks::{Codec, TrackMedia};
 use crate::ts::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp, section, section_packets};
 use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND, TS_PACKET_BYTES};
 
-/// Units of PTS and DTS a millisecond.
+/// Units of PTS and DTS per millisecond.
 const PER_MS: i64 = 90;
 
-/// Time from the clock to decoding: what a decoder buffers.
+/// Time from the clock to decoding: the buffering of a decoder.
 const LEAD: i64 = 500 * PER_MS;
 
-/// Largest step of the clock, and of the clock to the next tables.
+/// Largest step of the clock, and largest interval of the tables.
 const CLOCK_STEP_MAX: i64 = 40 * PER_MS;
 const TABLES_STEP_MAX: i64 = 100 * PER_MS;
 
-/// Gap that is filled with clock references; a longer one is announced as a discontinuity.
+/// Largest gap that is filled with clock references; a longer one is announced as a discontinuity.
 const GAP_MAX: i64 = 10_000 * PER_MS;
 
-/// Media for which a unit waits for a track that has nothing.
+/// Media time for which a unit waits for a track that has no unit.
 const WAIT_TICKS: i64 = TICKS_PER_SECOND as i64;
 
-/// Media for which pictures wait for those that are presented before them.
+/// Media time for which pictures wait for pictures presented before them.
 const REORDER_TICKS_MAX: i64 = 2 * TICKS_PER_SECOND as i64;
 
 const PAT_PID: u16 = 0;
@@ -51,7 +53,7 @@ const PROGRAMME: u16 = 1;
 
 const BYTES_OF_HEADER: usize = 4;
 
-/// Flag of an adaptation field.
+/// discontinuity_indicator of an adaptation field.
 const DISCONTINUITY: u8 = 0x80;
 
 /// A track of the stream.
@@ -59,7 +61,7 @@ const DISCONTINUITY: u8 = 0x80;
 struct Track {
     elementary: Elementary,
     input: TrackInput,
-    /// Units with their DTS and PTS, before the shift.
+    /// Units with their DTS and PTS, without `shift`.
     queue: VecDeque<(i64, i64, TimedUnit)>,
     queued_bytes: usize,
     is_video: bool,
@@ -70,7 +72,7 @@ struct Track {
 }
 
 impl Track {
-    /// A time of the track in units of PTS and DTS; ticks of 27 MHz are 300 of them.
+    /// Converts a time of the track to units of PTS and DTS, each of 300 ticks of 27 MHz.
     fn at_90k(&self, time: i64) -> i64 {
         self.input.ticks(time).div_euclid(300)
     }
@@ -80,15 +82,15 @@ impl Track {
 #[derive(Debug)]
 pub struct TsWriter {
     tracks: Vec<Track>,
-    /// Index of the track with the clock.
+    /// Index of the track that carries the clock.
     clock: usize,
-    /// What is added to DTS and PTS; known from the first unit written on.
+    /// Offset added to DTS and PTS; known after the first unit is written.
     shift: Option<i64>,
-    /// Where the clock begins.
+    /// First value of the clock.
     begins: i64,
-    /// The last clock reference, before the shift.
+    /// The last clock reference, without `shift`.
     pcr: Option<i64>,
-    /// The last tables' time, before the shift.
+    /// Time of the last tables, without `shift`.
     tables_at: i64,
     /// Continuity counters of PAT and PMT.
     counters: [u8; 2],
@@ -97,10 +99,10 @@ pub struct TsWriter {
 }
 
 impl TsWriter {
-    /// A writer of a stream with these tracks.
+    /// Creates a writer of a stream with these tracks.
     ///
     /// # Errors
-    /// No tracks or too many; a codec that transport streams do not hold.
+    /// No tracks or too many; a codec that transport streams do not support.
     pub fn new(tracks: &[Codec]) -> Result<TsWriter, MuxRefusal> {
         const KIND: WriterKind = WriterKind::TransportStream;
         check_tracks(KIND, tracks)?;
@@ -139,15 +141,15 @@ impl TsWriter {
         }
     }
 
-    /// Lets the stream begin at a time behind another one.
+    /// Starts the stream at time `at`, after another stream.
     pub(super) fn begin_behind(&mut self, at: Duration) {
         self.begins = (at.as_millis() as i64).saturating_mul(PER_MS);
     }
 
-    /// Takes the next unit of a track; see [`super::MediaWriter::push`].
+    /// Adds the next unit of a track; see [`super::MediaWriter::push`].
     ///
     /// # Errors
-    /// The unit is left out.
+    /// The unit is dropped.
     pub fn push(
         &mut self,
         track: usize,
@@ -162,7 +164,7 @@ impl TsWriter {
         }
         let (time, is_start) = (unit.time, unit.is_start);
         about.input.check_time(time, self.newest)?;
-        // Units that were taken never become late: the clock does not pass those that wait.
+        // Accepted units never become late: the clock does not pass units that wait.
         let (presented, written) = (about.at_90k(time), self.pcr.unwrap_or(i64::MIN));
         let behind = about.last.max(written);
         if presented < behind {
@@ -192,12 +194,12 @@ impl TsWriter {
         self.write_ready(i64::MAX, out);
     }
 
-    /// Appends all that waits.
+    /// Appends all units still held.
     pub fn finish(mut self, out: &mut Vec<u8>) {
         self.write_all(out);
     }
 
-    /// True if what was appended is a stream that can be played.
+    /// True if the bytes appended so far form a playable stream.
     pub fn ends_whole(&self) -> bool {
         self.pcr.is_some()
     }
@@ -208,7 +210,7 @@ impl TsWriter {
         self.write_ready(i64::MAX, out);
     }
 
-    /// Gives the units with known times their DTS and PTS.
+    /// Queues the units with known times, with their DTS and PTS.
     fn queue_ready(&mut self) {
         let written = self.pcr.unwrap_or(i64::MIN);
         for track in &mut self.tracks {
@@ -223,9 +225,9 @@ impl TsWriter {
         }
     }
 
-    /// Writes units in the order of decoding, while every track has one. For a track that has none
-    /// those of `until` (in ticks) and before do not wait, unless pictures of it wait for their
-    /// times.
+    /// Writes units in decoding order as long as every track has one. Units at `until` (in ticks)
+    /// or before do not wait for a track without any, unless pictures of that track still lack
+    /// their decoding times.
     fn write_ready(&mut self, until: i64, out: &mut Vec<u8>) {
         let until = until.div_euclid(300);
         loop {
@@ -245,7 +247,7 @@ impl TsWriter {
         }
     }
 
-    /// Writes a unit, and before it the clock and the tables that are due.
+    /// Writes a unit, preceded by the clock and the tables that are due.
     fn write_unit(
         &mut self,
         index: usize,
@@ -279,7 +281,7 @@ impl TsWriter {
         };
         let start = UnitStart {
             pid: FIRST_PID + index as u16,
-            // Where there are no pictures, play can begin at any frame of sound.
+            // In a stream without video, play can begin at any frame of sound.
             is_random_access: is_key || (index == self.clock && !track.is_video),
             pcr: has_clock.then(|| wrapped(now + shift) * 300),
         };
@@ -287,7 +289,7 @@ impl TsWriter {
         write_packets(&start, &head, &unit.bytes, &mut track.continuity, out);
     }
 
-    /// Announces for each PID that its counter begins anew (§2.4.3.5), as it does behind another
+    /// Announces for each PID that its counter restarts (§2.4.3.5), as it does after another
     /// stream.
     fn announce_anew(&self, out: &mut Vec<u8>) {
         let others = (FIRST_PID..).take(self.tracks.len());
@@ -295,13 +297,13 @@ impl TsWriter {
             let mut packet = [0xff; TS_PACKET_BYTES];
             let [high, low] = pid.to_be_bytes();
             let field = (TS_PACKET_BYTES - BYTES_OF_HEADER - 1) as u8;
-            // No payload: the counter is that of a packet before the first.
+            // A packet without payload repeats the counter before the first packet.
             packet[..6].copy_from_slice(&[0x47, high, low, 0x20 | 0x0f, field, DISCONTINUITY]);
             out.extend(packet);
         }
     }
 
-    /// Lets the clock run to `now`, with references and tables as often as they are due.
+    /// Advances the clock to `now`, with references and tables as often as they are due.
     fn run_clock(&mut self, now: i64, out: &mut Vec<u8>) {
         match self.pcr {
             None => self.write_tables(now, out),
@@ -320,7 +322,7 @@ impl TsWriter {
         }
     }
 
-    /// Writes the tables if the clock could be past their interval at the next step.
+    /// Writes the tables if their interval could be exceeded at the next clock step.
     fn write_due_tables(&mut self, now: i64, out: &mut Vec<u8>) {
         if now - self.tables_at > TABLES_STEP_MAX - CLOCK_STEP_MAX {
             self.write_tables(now, out);
@@ -330,7 +332,7 @@ impl TsWriter {
     fn write_clock(&mut self, now: i64, is_discontinuous: bool, out: &mut Vec<u8>) {
         let pcr = wrapped(now + self.shift.expect("it is known")) * 300;
         let pid = FIRST_PID + self.clock as u16;
-        // A packet without payload has the counter of the one before it (§2.4.3.3).
+        // A packet without payload repeats the counter of the one before it (§2.4.3.3).
         let before = self.tracks[self.clock].continuity.wrapping_sub(1) & 0x0f;
         let mut packet = clock_packet(pid, before, pcr);
         packet[5] |= if is_discontinuous { DISCONTINUITY } else { 0 };
@@ -357,7 +359,7 @@ impl TsWriter {
     }
 }
 
-/// A time of 90 kHz in 33 bits.
+/// Wraps a time of 90 kHz to 33 bits.
 fn wrapped(time: i64) -> u64 {
     time.rem_euclid(TIME_MODULUS as i64) as u64
 }
@@ -371,12 +373,12 @@ struct PesHeader {
 }
 
 impl PesHeader {
-    /// The header of a packet with so many bytes behind it.
+    /// Returns the header of a packet with `payload` bytes after it.
     fn bytes(&self, payload: usize) -> Vec<u8> {
         const ALIGNED: u8 = 0x84;
         let has_decode = self.decode != self.presented;
         let times = if has_decode { 10 } else { 5 };
-        // The length is left open where it does not fit, which pictures alone may (§2.4.3.7).
+        // The length of video is zero (unbounded), which only video may use (§2.4.3.7).
         let length = u16::try_from(3 + times + payload).ok().filter(|_| !self.is_video);
         let mut bytes = vec![0, 0, 1, self.stream_id];
         bytes.extend(length.unwrap_or(0).to_be_bytes());
@@ -399,8 +401,8 @@ struct UnitStart {
     pcr: Option<u64>,
 }
 
-/// Writes a PES packet, `head` and `body`, in packets; the last is filled up by its adaptation
-/// field.
+/// Writes a PES packet (`head` and `body`) in transport packets; the adaptation field pads the last
+/// one.
 fn write_packets(
     start: &UnitStart,
     head: &[u8],
@@ -418,7 +420,7 @@ fn write_packets(
         let has_pcr = is_first && start.pcr.is_some();
         let flags = if is_first && start.is_random_access { RANDOM_ACCESS } else { 0 }
             | if has_pcr { HAS_PCR } else { 0 };
-        // Its length, flags and clock reference.
+        // Length byte, flags and clock reference of the adaptation field.
         let needed = match (flags, has_pcr) {
             (0, _) => 0,
             (_, false) => 2,

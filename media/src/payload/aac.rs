@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! AAC: access units with a header each (mode AAC-hbr), several to a packet.
+//! Payloader of AAC: access units with a header each (mode AAC-hbr), several in a packet.
 //!
 //! Laid out from the sample table alone; the file is not read.
 //!

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! AV1: open bitstream units (OBUs), one to a packet or a row of fragments.
+//! Payloader of AV1: open bitstream units (OBUs), one in a packet or a row of fragments.
 //!
 //! The header and size of each unit are read from the file: one read of a few bytes a unit. A unit
-//! is sent without its size, so its header is written anew, before the first fragment. Temporal
-//! delimiters are not sent: a packet's timestamp and marker say as much. At a random-access point
-//! without a sequence header that of the configuration goes first. A temporal unit leaves at once
-//! and is not spread over its time: ffmpeg's depacketiser (libavformat/rtpdec_av1.c) loses one
-//! between whose packets another track's arrive.
+//! is sent without its size, so its header is written again, before the first fragment. Temporal
+//! delimiters are not sent: a packet's timestamp and marker carry the same information. A
+//! random-access point without a sequence header is preceded by that of the configuration. A
+//! temporal unit is sent at once and not spread over its duration: ffmpeg's depacketiser
+//! (libavformat/rtpdec_av1.c) loses a temporal unit if packets of another track arrive between its
+//! packets.
 //!
 //! Sources: RTP Payload Format For AV1 (AOM) §4.4 (aggregation header), §5 (packetization); AV1
 //! Bitstream §5.3 (OBU header), §4.10.5 (leb128).
-//! Does not put several units into a packet: a temporal unit has one large one.
+//! Does not put several units into a packet: a temporal unit consists mainly of one large unit.
 
 use std::io;
 
@@ -21,7 +22,7 @@ use crate::tracks::{Av1Config, MediaSample};
 
 /// An OBU of a sample.
 struct Unit {
-    /// Its header without the size flag, and the extension if it has one.
+    /// Its header with the size flag cleared; includes the extension byte if there is one.
     header: Vec<u8>,
     /// Its payload in the file.
     payload: FilePiece,
@@ -33,7 +34,7 @@ impl Unit {
     }
 }
 
-/// The times of a temporal unit all of whose packets are due with the first.
+/// Returns the times of a temporal unit with all packets due at once.
 pub(super) fn at_once(times: UnitTimes) -> UnitTimes {
     UnitTimes { duration_ticks: 0, ..times }
 }
@@ -63,7 +64,8 @@ pub(super) fn lay_out(
     Ok(())
 }
 
-/// Writes a unit: a packet, or a first fragment with its header and a row of the others.
+/// Writes a unit as one packet, or as a first fragment with its header and a row of further
+/// fragments.
 fn write(unit: &Unit, first: u8, is_last: bool, writer: &mut LayoutWriter) {
     let Unit { header, payload } = unit;
     let head = |flags: u8| [&[ONE_ELEMENT | first | flags], &header[..]].concat();
@@ -82,8 +84,8 @@ fn write(unit: &Unit, first: u8, is_last: bool, writer: &mut LayoutWriter) {
     }
 }
 
-/// Reads the headers and sizes of a sample's units. What is broken is counted and left out, with
-/// the rest of the sample.
+/// Reads the headers and sizes of a sample's units. A broken unit is counted and dropped, with the
+/// rest of the sample.
 fn units(
     sample: &MediaSample,
     file: &(impl ReadAt + ?Sized),
@@ -114,8 +116,8 @@ fn units(
     Ok(units)
 }
 
-/// Reads the header of a unit that has at most `room` bytes: the header to send, the bytes before
-/// its payload, and those of the payload.
+/// Reads the header of a unit of at most `room` bytes; returns the header to send, the number of
+/// bytes before the payload, and the number in it.
 pub(crate) fn parse(head: &[u8], room: u64) -> Option<(Vec<u8>, usize, u32)> {
     let first = *head.first()?;
     if first & 0x80 != 0 {
@@ -126,7 +128,7 @@ pub(crate) fn parse(head: &[u8], room: u64) -> Option<(Vec<u8>, usize, u32)> {
     header[0] &= !HAS_SIZE;
     let (size, size_bytes) = match first & HAS_SIZE != 0 {
         true => leb128(&head[header_bytes..])?,
-        // The last one may have none.
+        // The last unit of a sample may have no size field.
         false => (room - header_bytes as u64, 0),
     };
     let before = header_bytes + size_bytes;
@@ -145,7 +147,7 @@ fn leb128(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// The first sequence header among units in memory, as it is sent.
+/// Returns the first sequence header among units in memory, as it is sent (without its size).
 fn sequence_header(units: &[u8]) -> Option<Vec<u8>> {
     let mut rest = units;
     while !rest.is_empty() {
@@ -170,5 +172,5 @@ const CONTINUED: u8 = 0x80;
 const CONTINUES: u8 = 0x40;
 const NEW_SEQUENCE: u8 = 0x08;
 const LEB128_BYTES_MAX: usize = 8;
-/// OBUs of a sample: tiles are not units of their own as a rule.
+/// Most OBUs of a sample. Tiles are usually not units of their own, so few are needed.
 const UNITS_MAX: usize = 4096;

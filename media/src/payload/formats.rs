@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of payload formats: each codec's name for people, its name in session descriptions, and
+//! Lists the payload formats: each codec's name for messages, its name in session descriptions, and
 //! the specification of its packets.
 //!
 //! A codec without a member does not compile: [`Codec::payload_format`] names one for each. The
-//! table of formats in docs/formats.md is made from this list, and its test asks the demuxers for
-//! each.
+//! table of formats in docs/formats.md is generated from this list, and its test asks the demuxers
+//! for each.
 
 use crate::tracks::{Codec, PcmForm};
 

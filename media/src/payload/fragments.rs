@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fragments: where the header bytes of a unit's packets differ.
+//! Describes the differences between the header bytes of a fragmented unit's packets.
 //!
 //! Sources: those of the payload formats ([`crate::payload`]).
 
-/// Where the fragments of a row differ: in their header bytes, by position.
+/// Differences of the fragments of a row: in their header bytes, by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragments {
     /// Header bytes are the same in every packet.
@@ -11,8 +11,8 @@ pub enum Fragments {
     /// FU header of H.264 and H.265 in the last header byte: bit 7 in the first fragment, bit 6 in
     /// the last.
     StartEnd,
-    /// Aggregation header of AV1 in the first header byte: bit 6 (Y) in all but the last fragment.
-    /// The first, which has the unit's header, is a row of its own.
+    /// Aggregation header of AV1 in the first header byte: bit 6 (Y) is set in all fragments but
+    /// the last. The first fragment, which has the unit's header, is a row of its own.
     Av1,
     /// Fragment offset of MPEG audio in the last two header bytes.
     Offset,
@@ -22,7 +22,7 @@ pub enum Fragments {
 }
 
 impl Fragments {
-    /// Sets what differs in the header bytes of one fragment, behind `skipped` bytes of its row.
+    /// Sets the differing header bytes of one fragment, which follows `skipped` bytes of its row.
     pub(super) fn mark(self, head: &mut [u8], (is_first, is_last): (bool, bool), skipped: u32) {
         match self {
             Fragments::Alike => {}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layout of a chapter: its RTP packets as header bytes and ranges of the file.
+//! A layout describes the RTP packets of a chapter as header bytes and ranges of the file.
 //!
-//! A record stands for a row of packets that one call can send: the fragments of a NAL unit, all of
-//! one size but the last, or one packet by itself. It holds the bytes behind the RTP header and the
+//! A record describes a row of packets that one call can send: the fragments of a NAL unit, all of
+//! one size but the last, or a single packet. It holds the bytes after the RTP header and the
 //! ranges of the file; sequence number, timestamp and SSRC are the session's. Costs 48 bytes a
-//! record and 16 a range: an hour of pictures of one slice each at 25 a second takes 6 MB, one of
+//! record and 16 a range: an hour of pictures of one slice each at 25 a second needs 6 MB, one of
 //! AAC 3 MB. Look-ups are binary searches; nothing is parsed and nothing allocated for a session.
 //!
 //! Sources: RFC 3550 §5.1; the fragment headers of RFC 6184 §5.8, RFC 7798 §4.4.3, RFC 2250 §3.5,
@@ -28,10 +28,10 @@ pub const PACKET_BYTES_MAX: usize = 1400;
 /// Largest payload of a packet, the payload format's own header included.
 pub const PAYLOAD_BYTES_MAX: usize = PACKET_BYTES_MAX - rtp::HEADER_BYTES;
 
-/// Bytes that a record may put before the file's: a packet of parameter sets has nothing else.
+/// Most bytes of a record before those of the file: a packet of parameter sets has nothing else.
 const HEAD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 
-/// Ranges of the file in one packet: a send call takes 1024 in all.
+/// Most ranges of the file in one packet: a send call accepts 1024 in all.
 pub const PIECES_MAX: usize = 16;
 
 /// Units of a chapter that are read for all tracks of pictures, padding and broken ones included:
@@ -43,11 +43,11 @@ pub const UNITS_READ_MAX: u32 = 1 << 16;
 /// Packets of a chapter, of all tracks of pictures or of sound: a second of 700 Mb/s.
 pub const PACKETS_MAX: u32 = 1 << 16;
 
-/// Rows among which a packet without bytes of the file is looked for.
+/// Rows that are searched for a packet without bytes of the file.
 const KNOWN_ROWS: usize = 512;
 
-/// The longest time over which the packets of one unit are spread: that of a picture at 25 a
-/// second. Those of a picture that is shown for long must not arrive as late as it ends.
+/// Longest time over which the packets of one unit are spread: that of a picture at 25 a second.
+/// The packets of a picture with a long duration must not be delayed until its end.
 const SPREAD_TICKS_MAX: u64 = crate::TICKS_PER_SECOND / 25;
 
 /// A range of the file.
@@ -72,7 +72,7 @@ struct Row {
     packet_file_bytes: u16,
     head_bytes: u16,
     fragments: Fragments,
-    /// True when its last packet has the marker bit.
+    /// True if its last packet has the marker bit.
     is_marked: bool,
     /// Bytes of all packets before, RTP headers included.
     wire_offset: u64,
@@ -94,12 +94,12 @@ struct Unit {
 pub struct UnitTimes {
     /// When its first packet is due.
     pub due_ticks: u64,
-    /// Time until the next unit is due, over which its packets are spread; zero where they leave
-    /// at once.
+    /// Time until the next unit is due, over which its packets are spread; zero if they are sent at
+    /// once.
     pub duration_ticks: u64,
-    /// Its RTP timestamp, counted from that of the title's start.
+    /// Its RTP timestamp, from the title's start.
     pub timestamp: u32,
-    /// True when play can start with it.
+    /// True if play can start with it.
     pub is_start: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct PacketRow {
 }
 
 impl Unit {
-    /// The RTP timestamp of a packet of it, counted from that of the title's start.
+    /// Returns the RTP timestamp of one of its packets, from the title's start.
     fn timestamp_of(&self, packet: u32) -> u32 {
         let before = (packet - self.first_packet).wrapping_mul(self.timestamp_step.into());
         self.timestamp.wrapping_add(before)
@@ -162,7 +162,7 @@ impl Layout {
         self.faults
     }
 
-    /// Memory that it takes.
+    /// Memory used.
     pub fn memory_bytes(&self) -> usize {
         self.rows.capacity() * size_of::<Row>()
             + self.units.capacity() * size_of::<Unit>()
@@ -216,7 +216,7 @@ impl Layout {
         self.units.get(at).map_or(self.packets, |unit| unit.first_packet)
     }
 
-    /// The RTP timestamp of `packet`, counted from that of the title's start. Panics past the end.
+    /// Returns the RTP timestamp of `packet`, from the title's start. Panics past the end.
     pub fn timestamp(&self, packet: u32) -> u32 {
         self.unit_of(packet).0.timestamp_of(packet)
     }
@@ -256,8 +256,8 @@ impl Layout {
         rtp::HEADER_BYTES + usize::from(self.rows[self.row_index(packet)].head_bytes)
     }
 
-    /// Writes the headers of `packets`, all of one row, behind `heads`: RTP's and those of the
-    /// payload format. Panics past the end of the row.
+    /// Writes the headers of `packets`, all of one row, to `heads`: RTP's and those of the payload
+    /// format. Panics past the end of the row.
     pub fn write_heads(&self, packets: Range<u32>, values: &RtpValues, heads: &mut Vec<u8>) {
         let at = self.row_index(packets.start);
         let (row, end) = (&self.rows[at], self.row_end(at));
@@ -281,7 +281,7 @@ impl Layout {
         self.write_heads(packet..packet + 1, values, heads);
     }
 
-    /// Writes the header bytes of packet `index` of a row that lie behind RTP's.
+    /// Writes the header bytes of packet `index` of a row that follow the RTP header.
     fn write_own_head(&self, at: usize, index: u32, heads: &mut Vec<u8>) {
         let (row, from) = (&self.rows[at], heads.len());
         let is_last = row.first_packet + index + 1 == self.row_end(at);
@@ -293,9 +293,9 @@ impl Layout {
         row.fragments.mark(&mut heads[from..], (index == 0, is_last), skipped);
     }
 
-    /// The same packets, with the bytes of their ranges in memory: those of `media`, to which the
-    /// ranges refer. The last packet of a row is one by itself where it is shorter: a call sends
-    /// heads of one size.
+    /// Returns the same packets, with the bytes of their ranges in memory: those of `media`, to
+    /// which the ranges refer. A shorter last packet of a row becomes a row of its own: a call
+    /// sends heads of one size.
     fn with_media(self, media: &[u8]) -> Layout {
         let mut heads = Vec::with_capacity(self.wire_bytes as usize);
         let mut rows: Vec<Row> = Vec::with_capacity(self.rows.len());
@@ -312,7 +312,7 @@ impl Layout {
                 let head_bytes = (heads.len() - head_at) as u16;
                 if head_bytes != before {
                     if packet > row.first_packet {
-                        // The mark is that of the row's last packet.
+                        // The marker bit is that of the row's last packet.
                         rows.last_mut().expect("it has a packet before").is_marked = false;
                     }
                     rows.push(Row {
@@ -347,12 +347,12 @@ impl Layout {
                 skip -= whole.bytes;
                 continue;
             }
-            let taken = (whole.bytes - skip).min(left);
-            if taken > 0 {
+            let bytes_here = (whole.bytes - skip).min(left);
+            if bytes_here > 0 {
                 let file_offset = whole.file_offset + u64::from(skip);
-                piece(FilePiece { file_offset, bytes: taken });
+                piece(FilePiece { file_offset, bytes: bytes_here });
             }
-            (skip, left) = (0, left - taken);
+            (skip, left) = (0, left - bytes_here);
         }
     }
 
@@ -361,8 +361,8 @@ impl Layout {
         &self.pieces
     }
 
-    /// Offset of these header bytes where a packet lately had the same and nothing else: parameter
-    /// sets are sent again and again. The end of all where none had.
+    /// Returns the offset of these header bytes if a recent packet had the same and nothing else:
+    /// parameter sets are sent repeatedly. Otherwise the end of all header bytes.
     fn known_head(&self, head: &[u8]) -> u32 {
         let recent = self.rows.iter().rev().take(KNOWN_ROWS).find(|row| {
             let at = row.head_at as usize;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Payload formats: the RTP packets of a track, one file per codec.
+//! Payloaders lay out the RTP packets of a track; one file per codec.
 //!
-//! A payloader turns the samples of a chapter into records of header bytes and file ranges
-//! ([`Layout`]). It reads the few bytes that tell where units of a sample begin (length prefixes of
-//! NAL units, headers of open bitstream units), and no others; compressed sound is laid out from
-//! the sample table alone. PCM whose bytes RTP has in the other order is read whole.
+//! A payloader converts the samples of a chapter to records of header bytes and file ranges
+//! ([`Layout`]). It reads only the few bytes that show where units of a sample begin (length
+//! prefixes of NAL units, headers of open bitstream units); compressed sound is laid out from the
+//! sample table alone. PCM whose byte order differs from that of RTP is read whole.
 //!
 //! Sources: RFC 6184, 7798, 3640, 2250, 7587, 4184, 4598, 3551, 3190; RTP Payload Format For AV1
 //! (AOM).
@@ -52,10 +52,10 @@ impl TimedSample {
     }
 }
 
-/// Number of the first samples of sound that share a packet: as many as fit behind `head_bytes`,
-/// each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one. A receiver
-/// takes each to begin where the one before ends by its usual duration, `usual_ticks`, so one of
-/// another duration is the last.
+/// Returns the number of first samples of sound that share a packet: as many as fit after
+/// `head_bytes`, each with `each_bytes` of header, in at most [`SHARED_TICKS_MAX`]; at least one. A
+/// receiver assumes that each begins one usual duration (`usual_ticks`) after the one before, so a
+/// sample of another duration is the last.
 fn shared(
     samples: &[TimedSample],
     (head_bytes, each_bytes): (usize, usize),
@@ -84,7 +84,8 @@ fn usual_ticks(samples: &[TimedSample]) -> u64 {
     }
 }
 
-/// What times in milliseconds, as those of Matroska, make of equal durations.
+/// Largest difference between equal durations after their times were rounded to milliseconds, as in
+/// Matroska.
 const ROUNDED_TICKS: u64 = TICKS_PER_SECOND / 500;
 
 /// Sound in a packet, a tenth of a second: it never waits long for its last frame's time.
@@ -108,8 +109,8 @@ pub fn lay_out(
     Ok(writer.finish())
 }
 
-/// A writer with the track's share of what a chapter may have: tracks of pictures share with each
-/// other, and so do those of sound, as many tracks may lie on the same bytes.
+/// Creates a writer with the track's share of the limits of a chapter: tracks of pictures share
+/// with each other, and so do those of sound, as many tracks may refer to the same bytes.
 pub(crate) fn writer_for(presentation: &Presentation, track: usize) -> LayoutWriter {
     let media = presentation.tracks()[track].codec.media();
     let alike = presentation.tracks().iter().filter(|other| other.codec.media() == media);
@@ -137,7 +138,7 @@ pub(crate) fn timed_samples(
     about.samples.samples(numbers).filter(|sample| sample.bytes > 0).map(timed).collect()
 }
 
-/// Lays out samples, which lie in `file`.
+/// Lays out samples of `file`.
 pub(crate) fn lay_out_samples(
     codec: &Codec,
     samples: &[TimedSample],
@@ -165,7 +166,7 @@ pub(crate) fn lay_out_samples(
         Codec::Eac3 { .. } => FrameFormat::Eac3.lay_out(samples, writer),
         Codec::Opus { .. } => FrameFormat::Opus.lay_out(samples, writer),
         Codec::Pcm(config) => pcm::lay_out(config, samples, file, writer)?,
-        // Its samples are ranges in which a picture lies: `trick` knows which.
+        // Its samples are ranges in which a picture lies: `trick` finds it there.
         Codec::Mp2t => samples.iter().for_each(|_| writer.fault()),
     }
     Ok(())
@@ -184,8 +185,8 @@ fn pictures(
     Ok(())
 }
 
-/// The format of a track in a session description; `payload_type` is used where the format has no
-/// static one.
+/// Format of a track in a session description; `payload_type` is used if the format has no static
+/// one.
 pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
     let base = RtpFormat {
         is_video: codec.media() == TrackMedia::Video,
@@ -218,7 +219,7 @@ pub fn rtp_format(codec: &Codec, payload_type: u8) -> RtpFormat {
                 ("indexdeltalength", "3".to_owned()),
                 ("config", hex.collect()),
             ];
-            // Without it GStreamer takes the distance of the first two packets for it.
+            // Without it GStreamer uses the distance of the first two packets instead.
             let duration =
                 config.unit_samples().map(|count| ("constantDuration", count.to_string()));
             parameters.extend(duration);

@@ -2,11 +2,11 @@
 //! H.264 and H.265: NAL units as single packets, aggregates and fragments.
 //!
 //! The length before each NAL unit is read from the file, with the unit's header: one read of a few
-//! bytes a unit, about half a microsecond from the page cache. Small units that follow each other
-//! share a packet; the low 16 bits of a length of four bytes are the size that an aggregate needs,
-//! so a range of the file holds size and unit. A large unit is a row of full fragments, the last
-//! shorter. Parameter sets of the configuration go before each random-access point that has none of
-//! its own.
+//! bytes a unit, about half a microsecond from the page cache. Consecutive small units share a
+//! packet; the low 16 bits of a length of four bytes are the size that an aggregate needs, so a
+//! range of the file holds size and unit. A large unit is a row of full fragments, the last
+//! shorter. Parameter sets of the configuration are sent before each random-access point that has
+//! none of its own.
 //!
 //! Sources: RFC 6184 §5.6 (single), §5.7.1 (STAP-A), §5.8 (FU-A); RFC 7798 §4.4.1 to §4.4.3.
 //! Does not interleave (packetization-mode 2, DONL).
@@ -58,7 +58,7 @@ impl<'a> NalFormat<'a> {
     ) -> io::Result<()> {
         let units = self.units(sample, file, writer)?;
         let has_sets = units.iter().any(|unit| self.is_set(unit));
-        // A delimiter begins an access unit. Sets go behind it, and before something to decode.
+        // A delimiter begins an access unit. Sets follow it, and precede the first unit to decode.
         let is_delimited = units.first().is_some_and(|first| self.is_delimiter(first));
         let (delimiter, others) = units.split_at(usize::from(is_delimited));
         let mut rest = &units[..];
@@ -105,8 +105,8 @@ impl<'a> NalFormat<'a> {
         !is_forbidden && is_own
     }
 
-    /// Reads the lengths and headers of a sample's units. What is broken is counted and left out:
-    /// behind a wrong length, the rest of the sample.
+    /// Reads the lengths and headers of a sample's units. A broken unit is counted and dropped;
+    /// after a wrong length, so is the rest of the sample.
     fn units(
         &self,
         sample: &MediaSample,
@@ -133,7 +133,7 @@ impl<'a> NalFormat<'a> {
             at += u64::from(length);
             match length as usize >= self.header_bytes() && self.is_sent(&unit) {
                 true => units.push(unit),
-                // Padding of zero bytes is no fault.
+                // Padding of zero bytes is not a fault.
                 false if length == 0 => {}
                 false => writer.fault(),
             }
@@ -141,7 +141,7 @@ impl<'a> NalFormat<'a> {
         Ok(units)
     }
 
-    /// Number of the first units that one packet takes.
+    /// Returns the number of first units that fit one packet.
     fn aggregated(&self, units: &[Unit]) -> usize {
         // Without two bytes of length before it, a unit has no size that an aggregate could use.
         if self.length_bytes < 2 {
@@ -179,7 +179,7 @@ impl<'a> NalFormat<'a> {
         writer.fragments(&head, piece, Fragments::StartEnd, is_marked);
     }
 
-    /// A packet of several units, each behind its size in two bytes, as they lie in the file.
+    /// A packet of several units, each after its size in two bytes, contiguous in the file.
     fn aggregate(&self, units: &[Unit], is_marked: bool, writer: &mut LayoutWriter) {
         let piece = |unit: &Unit| FilePiece { file_offset: unit.offset - 2, bytes: unit.bytes + 2 };
         let pieces: Vec<_> = units.iter().map(piece).collect();
@@ -215,7 +215,7 @@ impl<'a> NalFormat<'a> {
             return;
         }
         for set in &self.sets {
-            // One that does not fit a packet is counted as a fault: the description has it too.
+            // A set that does not fit a packet is counted as a fault: the description has it too.
             writer.packet(set, &[], false);
         }
     }

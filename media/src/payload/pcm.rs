@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCM: packets of whole frames (one sample of each channel) without a header.
+//! Payloader of PCM: packets of whole frames (one sample of each channel) without a header.
 //!
-//! A packet of 8-bit samples, A-law or mu-law is a range of the file. RTP wants larger samples in
-//! network order, and files have the other: the bytes of a chapter are read and swapped when it is
-//! laid out, and lie in memory as its packets. That costs one copy of each second of sound, which
-//! all sessions share, and memory of its size as long as the layout is kept: 192 kB a second of
-//! 16-bit stereo at 48 kHz. Each session then copies them once more, behind its RTP headers. The
-//! packets of a block, 20 ms, are a row: one call sends them.
+//! A packet of 8-bit samples, A-law or mu-law is a range of the file. RTP requires larger samples
+//! in network order, and files have the other order: the bytes of a chapter are read and swapped
+//! when it is laid out, and stay in memory as its packets. That costs one copy of each second of
+//! sound, which all sessions share, and memory of its size as long as the layout is kept: 192 kB a
+//! second of 16-bit stereo at 48 kHz. Each session then copies them once more, after its RTP
+//! headers. The packets of a block, 20 ms, are a row: one call sends them.
 //!
 //! Sources: RFC 3551 §4.2 (packets), §4.5.10 (L8), §4.5.11 (L16), §4.5.14 (PCMA, PCMU); RFC 3190 §4
 //! (L24).
-//! Does not put channels in the order of RFC 3551 §4.1, which a WAV file does not have.
+//! Does not reorder channels to RFC 3551 §4.1: a WAV file does not have that order.
 
 use std::io;
 

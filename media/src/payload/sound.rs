@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPEG audio, AC-3, Enhanced AC-3 and Opus: whole frames behind a header of a few bytes.
+//! Payloader of MPEG audio, AC-3, Enhanced AC-3 and Opus: whole frames after a header of a few
+//! bytes.
 //!
 //! Laid out from the sample table alone; the file is not read. Frames that fit share a packet; a
 //! frame larger than a packet is a row of fragments.
 //!
 //! Sources: RFC 2250 §3.5 (MPEG audio), RFC 4184 §4.1 (AC-3), RFC 4598 §4.1 (E-AC-3), RFC 7587 §4.2
 //! (Opus: one frame a packet, no header).
-//! Does not look into frames.
+//! Does not parse frames.
 
 use super::fragments::Fragments;
 use super::layout::{FilePiece, LayoutWriter, PAYLOAD_BYTES_MAX};
@@ -88,7 +89,7 @@ impl FrameFormat {
     }
 }
 
-/// Number of fragments of a frame behind a header of two bytes.
+/// Number of fragments of a frame, each after a header of two bytes.
 fn fragments(bytes: u32) -> u8 {
     u8::try_from(bytes.div_ceil(PAYLOAD_BYTES_MAX as u32 - 2)).unwrap_or(u8::MAX)
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plan's arithmetic: packet to place, packet to time and back.
+//! Arithmetic of the plan: converts packets to places and times, and back.
 //!
 //! A pacer calls [`PacketPlan::packets_before`] and [`PacketPlan::timestamps`] for every batch of
-//! every session. A look-up is two binary searches and a division; as clock references come at even
-//! times, the larger search, in the clock's table, starts at a guess. (At random places of a film
-//! of 20 minutes with a clock reference every 20 ms, on one core of an EPYC VM: 27 ns for
+//! every session. A look-up is two binary searches and a division; since clock references are at
+//! regular times, the larger search, in the clock's table, starts at a guess. (At random places of
+//! a film of 20 minutes with a clock reference every 20 ms, on one core of an EPYC VM: 27 ns for
 //! `packets_before`, 104 without the guess.) A walk over neighbouring packets divides three times
-//! for each clock point and otherwise adds. All of it is done with whole numbers, so that the ways
-//! there and back agree to the tick:
+//! for each clock point and otherwise adds. All arithmetic uses integers, so that the conversions
+//! in both directions agree to the tick:
 //!
 //! Between two points, `x` of `dp` packets and `d` of `dt` ticks apart, packet x is due at
 //! t(x) = ⌊x·dt / dp⌋. The first packet due at d or later is the least x with t(x) ≥ d; as d is
 //! whole, ⌊x·dt / dp⌋ ≥ d is x·dt ≥ d·dp, that is x = ⌈d·dp / dt⌉.
 //!
-//! Packets beyond the last are caller errors: where there is no neutral answer, it is an assert.
+//! Packets beyond the last are caller errors: functions without a neutral answer assert.
 
 use std::iter::FusedIterator;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use super::{ClockPoint, EntryPoint, Extent, HEADER_BYTES, PACKET_BYTES, PacketPl
 use crate::{TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
 impl PacketPlan {
-    /// Location of the payload of `packet`. Panics if there is no such packet.
+    /// Returns the location of the payload of `packet`. Panics if there is no such packet.
     pub fn payload(&self, packet: u64) -> PayloadRange {
         assert!(packet < self.packets, "packet {packet} of {}", self.packets);
         let extent = self.extent_of(packet);
@@ -42,8 +42,8 @@ impl PacketPlan {
         self.wire_offset(end) - self.wire_offset(start) - (end - start) * HEADER_BYTES
     }
 
-    /// Number of packets from `packet` on, `limit` at most, that lie in one extent: their payloads
-    /// are neighbours in the file and all full, but for the last, which may be shorter.
+    /// Returns the number of packets from `packet` on, `limit` at most, that are in one extent:
+    /// their payloads are adjacent in the file and all full, except the last, which may be shorter.
     pub fn segment_run(&self, packet: u64, limit: u64) -> u64 {
         if packet >= self.packets {
             return 0;
@@ -107,8 +107,8 @@ impl PacketPlan {
         }
     }
 
-    /// The presentation time at which play begins with `packet`, counted from the title's start:
-    /// that of the access unit, where a place to start begins there, else the time since the one
+    /// Returns the presentation time at which play begins with `packet`, from the title's start:
+    /// that of the access unit, if a place to start begins there, else the time since the one
     /// before by the clock.
     pub fn presented_ticks(&self, packet: u64) -> u64 {
         if let Some(entry) = self.entry_in(packet) {
@@ -149,7 +149,7 @@ impl PacketPlan {
         self.entry_in(packet).filter(|entry| self.lacking(entry.access_unit).is_some())
     }
 
-    /// True where play that starts with `packet` lacks parameter sets: see
+    /// True if play that starts with `packet` lacks parameter sets: see
     /// [`entry_lead`](crate::entry_lead).
     pub fn lacks_parameters(&self, packet: u64) -> bool {
         self.lacking_entry(packet).is_some()
@@ -180,13 +180,14 @@ impl PacketPlan {
         Timestamps { plan: self, next, end, extent, ts_packet, span, walk }
     }
 
-    /// The RTP header of `packet`. Panics if there is no such packet.
+    /// Returns the RTP header of `packet`. Panics if there is no such packet.
     pub fn header(&self, packet: u64) -> [u8; rtp::HEADER_BYTES] {
         assert!(packet < self.packets, "packet {packet} of {}", self.packets);
         self.header_at(packet, self.timestamp(self.ticks(packet)))
     }
 
-    /// The RTP header of `packet`, whose timestamp is known from [`timestamps`](Self::timestamps).
+    /// Returns the RTP header of `packet`, whose timestamp is known from
+    /// [`timestamps`](Self::timestamps).
     pub fn header_at(&self, packet: u64, timestamp: u32) -> [u8; rtp::HEADER_BYTES] {
         let header = rtp::Header {
             marker: false,
@@ -203,7 +204,7 @@ impl PacketPlan {
         self.identity.first_timestamp.wrapping_add((ticks / TICKS_PER_TIMESTAMP) as u32)
     }
 
-    /// The extent in which `packet` lies; the last one for packets past the end.
+    /// Returns the extent that contains `packet`; the last one for packets past the end.
     fn extent_of(&self, packet: u64) -> &Extent {
         &self.extents[self.extent_index(packet)]
     }
@@ -251,14 +252,14 @@ pub(super) fn fraction(numerator: u64, denominator: u64) -> u64 {
     u64::try_from(fraction).unwrap_or(u64::MAX)
 }
 
-/// `value` times such a fraction, cut off.
+/// Returns `value` times such a fraction, truncated.
 fn times_fraction(value: u64, fraction: u64) -> usize {
     let product = u128::from(value) * u128::from(fraction);
     usize::try_from(product >> 64).unwrap_or(usize::MAX)
 }
 
-/// The same as `partition_point`, for a partition that is likely to be near `guess`: widens a
-/// window around it until the partition lies within.
+/// Like `partition_point`, for a partition that is likely to be near `guess`: widens a window
+/// around it until the window contains the partition.
 fn partition_near<T>(items: &[T], guess: usize, is_before: impl Fn(&T) -> bool) -> usize {
     let guess = guess.min(items.len());
     let mut reach = 4;
@@ -334,7 +335,7 @@ impl ClockWalk {
     fn new(span: ClockSpan, ts_packet: u64) -> Self {
         let (ticks, rest) = scale(ts_packet - span.start.ts_packet, span.ticks, span.packets);
         let step = TS_PACKETS_PER_PAYLOAD;
-        // A span shorter than a step is left before a step is made.
+        // A span shorter than a step is left before the next step.
         let (step_ticks, step_rest) =
             if span.packets > step { scale(step, span.ticks, span.packets) } else { (0, 0) };
         Self {
@@ -374,7 +375,7 @@ pub struct Timestamps<'a> {
 }
 
 impl Timestamps<'_> {
-    /// Goes to the transport stream packet that starts the next packet.
+    /// Advances to the transport stream packet that starts the next packet.
     #[inline]
     fn advance(&mut self) {
         let extent = &self.plan.extents[self.extent];
@@ -387,7 +388,7 @@ impl Timestamps<'_> {
         }
     }
 
-    /// The same where an extent or a span ends.
+    /// Advances at the end of an extent or a span.
     #[cold]
     fn cross(&mut self, next: u64) {
         self.ts_packet = next;

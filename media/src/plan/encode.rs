@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Encodes the packet plan of a transport stream as bytes for the cache folder, and decodes it.
 //!
-//! Tables are stored as differences, so a clock point takes about five bytes.
+//! Tables are stored as differences, so a clock point needs about five bytes.
 //!
 //! Does not know the envelope ([`crate::stored`]).
 
@@ -100,7 +100,7 @@ impl PacketPlan {
         self.unsent.iter().for_each(|reason| out.bytes(reason.as_bytes()));
     }
 
-    /// The plan of the file with this key, from what [`encode`](Self::encode) made of it.
+    /// Decodes the plan of the file with this key, as written by [`encode`](Self::encode).
     pub fn decode(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
         let parts = ENVELOPE.open(bytes, key, read_parts)?;
         if parts.file_bytes != key.bytes {

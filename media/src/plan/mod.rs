@@ -3,13 +3,13 @@
 //! start.
 //!
 //! For a transport stream it is arithmetic: the file is a row of extents of undisturbed packets,
-//! seven of which make a payload; only an extent's last payload may be shorter. Its clock is a
-//! table of points between which time passes evenly. Nothing is kept per RTP packet: an hour of
-//! film with a clock reference every 40 ms takes 1.4 MB, whatever its bitrate.
+//! seven of which form a payload; only an extent's last payload may be shorter. Its clock is a
+//! table of points between which time is interpolated linearly. Nothing is stored per RTP packet:
+//! an hour of film with a clock reference every 40 ms needs 1.4 MB, at any bitrate.
 //!
 //! The stream has the same identity for all its players, so the header of packet n depends on the
-//! asset and n alone. That makes the wire image possible, and lets a session change its path in
-//! mid-stream.
+//! asset and n alone. That makes the wire image possible, and lets a session change its send path
+//! during play.
 //!
 //! Sources: RFC 2250 §2 (MP2T in RTP), RFC 3550 §5.1 (header).
 
@@ -42,8 +42,8 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Elementary streams of a programme: more do not fit a section of its map.
 pub(crate) const STREAMS_MAX: usize = 256;
 
-/// SSRC and first values of an asset's RTP stream, drawn at random when the plan is made (RFC 3550
-/// §5.1).
+/// SSRC and first values of an asset's RTP stream, drawn at random when the plan is created (RFC
+/// 3550 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtpIdentity {
     /// Synchronisation source.
@@ -88,8 +88,8 @@ pub struct ClockPoint {
 /// A place where play can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryPoint {
-    /// The transport stream packet to start with: the access unit's own, or that of the tables
-    /// before it, so that a decoder knows them in time.
+    /// The first transport stream packet to send: that of the access unit, or that of the tables
+    /// before it, so that a decoder gets them in time.
     pub ts_packet: u64,
     /// The transport stream packet in which the access unit starts that needs no other.
     pub access_unit: u64,
@@ -156,9 +156,9 @@ pub struct PacketPlan {
 /// Access units at which play can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct KeyUnits {
-    /// Those that lack parameter sets, and the numbers of these.
+    /// Access units that lack parameter sets, and the numbers of these.
     lacking: Vec<(u64, u16)>,
-    /// Those whose end is known, and their packets.
+    /// Access units whose end is known, and their packets.
     packets: Vec<(u64, u64)>,
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct PlanParts {
 }
 
 impl PacketPlan {
-    /// Makes a plan: checks everything that the arithmetic relies on; the error names the wrong
+    /// Creates a plan: checks every value on which the arithmetic relies; the error names the wrong
     /// part.
     pub(crate) fn assemble(parts: PlanParts) -> Result<Self, &'static str> {
         check(parts.file_bytes <= FILE_BYTES_MAX, "file size")?;
@@ -260,7 +260,7 @@ impl PacketPlan {
         &self.clock
     }
 
-    /// Number of places where the file's clock was set anew. The timeline continues over them.
+    /// Number of places at which the file's clock was reset. The timeline continues across them.
     pub fn discontinuities(&self) -> u64 {
         self.discontinuities
     }
@@ -282,8 +282,8 @@ impl PacketPlan {
         Some(lacking[at].1)
     }
 
-    /// Packets of the access unit which begins in a packet, from the first to the last of its
-    /// stream; none where play cannot start with it, or its end is not known.
+    /// Returns the packets of the access unit that begins in a packet, from the first to the last
+    /// of its stream; `None` if play cannot start with it, or its end is unknown.
     pub(crate) fn unit_packets(&self, access_unit: u64) -> Option<u64> {
         let packets = &self.key_units.packets;
         let at = packets.binary_search_by_key(&access_unit, |&(unit, _)| unit).ok()?;
@@ -306,8 +306,8 @@ impl PacketPlan {
         self.codecs.as_deref()
     }
 
-    /// Parts that are not sent where the streams are tracks ([`crate::ElementaryDemuxer`]), by the
-    /// file's beginning, each with the reason, if [`PacketPlan::name_codecs`] has looked; the last
+    /// Parts that are not sent if the streams are tracks ([`crate::ElementaryDemuxer`]), from the
+    /// start of the file, each with the reason, if [`PacketPlan::name_codecs`] was called; the last
     /// counts those beyond eight.
     pub fn unsent(&self) -> &[String] {
         &self.unsent
@@ -319,8 +319,8 @@ impl PacketPlan {
         self.entries.iter().filter(lacks).count()
     }
 
-    /// Looks for the names of the streams' codecs, and for what has no track, in the bytes of the
-    /// file from the first extent on, some of them.
+    /// Searches for the names of the streams' codecs, and for streams without a track, in some
+    /// bytes of the file from the first extent on.
     pub fn name_codecs(&mut self, beginning: &[u8]) {
         let programmes = self.programmes(beginning);
         self.unsent = LeftOut::summary(&ElementaryDemuxer::unsent(self, &programmes));
@@ -374,7 +374,7 @@ impl PacketPlan {
         self.bad_tables
     }
 
-    /// Faults that viewers would notice of the file as a whole, each with its cure.
+    /// Faults of the whole file that viewers would notice, each with its remedy.
     pub fn warnings(&self) -> Vec<String> {
         let (number, noun) = match self.bad_tables {
             0 => return Vec::new(),
@@ -404,9 +404,9 @@ impl PacketPlan {
         self.clock.last().map_or(0, |point| point.ticks)
     }
 
-    /// The same plan, ending at `ticks`: for a caller who knows when what follows begins. Without
-    /// that the end is reckoned from the last clock references. A time before the last of them is
-    /// not taken.
+    /// Returns the same plan, ending at `ticks`: for a caller with the start time of the media
+    /// after it. Otherwise the end is calculated from the last clock references. A time before the
+    /// last of them is ignored.
     #[must_use]
     pub fn ending_at(mut self, ticks: u64) -> Self {
         if let [.., before, end] = &mut self.clock[..]
@@ -433,7 +433,7 @@ impl PacketPlan {
     }
 }
 
-/// Adds up what comes before each extent.
+/// Sums the sizes of the extents before each one.
 fn lay_out(
     extents: &[(u64, u64)],
     stride: u64,
@@ -481,7 +481,7 @@ fn check_clock(clock: &[ClockPoint], ts_packets: u64) -> Result<(), &'static str
     check(in_order, "clock goes backwards")
 }
 
-/// Puts packet 0 first, and leaves out entries that begin where the one before does.
+/// Puts packet 0 first, and drops entries that begin at the same place as the one before.
 fn entries_from_zero(mut entries: Vec<EntryPoint>) -> Vec<EntryPoint> {
     let zero = EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
     if entries.first() != Some(&zero) {

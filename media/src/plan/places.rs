@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The places of transport stream packets in a file: of a plan, or side by side from the file's
-//! first byte on, as a channel's are.
+//! Places of transport stream packets in a file, from a plan, or contiguous from the file's first
+//! byte on, as in a channel.
 //!
 //! Does not know times.
 
@@ -21,12 +21,12 @@ impl<'a> From<&'a PacketPlan> for PacketPlaces<'a> {
 }
 
 impl Extent {
-    /// So many packets side by side, from the first byte of a file on.
+    /// Returns this many adjacent packets, from the first byte of a file on.
     pub fn of_packets(ts_packets: u64) -> Extent {
         Extent { file_offset: 0, ts_packets, first_ts_packet: 0, first_packet: 0, wire_offset: 0 }
     }
 
-    /// The places of packets that lie in no other extent.
+    /// Returns the places of packets that are in no other extent.
     pub fn places(&self) -> PacketPlaces<'_> {
         let file_bytes = self.file_offset + self.ts_packets * PACKET_BYTES;
         PacketPlaces { stride: PACKET_BYTES, file_bytes, extents: std::slice::from_ref(self) }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Presentation times of the places to start, counted from the title's start.
 //!
-//! A client counts from the first picture that it sees (the first sound of a title without
+//! A client counts from the first picture that it shows (the first sound of a title without
 //! pictures), and a picture is shown later than its bytes arrive, by a delay that the multiplexer
 //! chooses and that differs from picture to picture. So a place to start is found by the time in
 //! its own PES header, and not by the clock, which gives the time at which bytes are due.
 //!
-//! The times of one time base are exact to a tick of 90 kHz. Where they were set anew, or are
-//! missing, the clock gives the distance from the place before. Costs one look-up a place, once a
-//! scan.
+//! The times of one time base are exact to a tick of 90 kHz. If they were reset, or are missing,
+//! the clock gives the distance from the place before. Costs one look-up a place, once a scan.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (PTS), RFC 2326 §3.6 (normal play time begins with zero).
 
@@ -17,8 +16,8 @@ use super::arithmetic::ticks_at;
 use crate::ts::{EntryPoints, TIMELINE_TICKS_MAX};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
-/// Times that are further from the clock than at the title's start by more than this were set
-/// anew. A receiver holds a picture back for 10 s at most (§2.14.3.1).
+/// Times whose distance from the clock differs by more than this from that at the title's start
+/// were reset. A receiver holds a picture back for 10 s at most (§2.14.3.1).
 const APART_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
 /// Presentation times without a break.
@@ -26,7 +25,7 @@ struct PresentationLine {
     /// Start, by the clock and as a presentation time.
     clock: u64,
     presented: u64,
-    /// The last time on it, and how far from the beginning that is.
+    /// The last time on it, and its distance from the start.
     last: Option<u32>,
     since: i64,
 }
@@ -39,7 +38,7 @@ impl PresentationLine {
         Some((since, self.presented.checked_add_signed(since)?))
     }
 
-    /// True when `presented` agrees with the clock.
+    /// True if `presented` agrees with the clock.
     fn fits(&self, presented: u64, clock: u64) -> bool {
         let by_clock = self.presented + (clock - self.clock);
         presented.abs_diff(by_clock) <= APART_TICKS_MAX

@@ -30,12 +30,12 @@ pub fn modified_ns(metadata: &Metadata) -> i128 {
     i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
 
-/// Adds the codecs of the file's streams to its plan. Reads the beginning of the file, which a scan
-/// has left in the page cache.
+/// Adds the codecs of the file's streams to its plan. Reads the start of the file, which a scan has
+/// left in the page cache.
 pub fn name_codecs(plan: &mut PacketPlan, file: &File) {
     let mut beginning = vec![0; CODECS_BYTES];
     let offset = plan.extents().first().map_or(0, |extent| extent.file_offset);
-    // Streams behind an unreadable byte have no codec named.
+    // Streams after an unreadable byte have no named codec.
     let mut read = 0;
     while let Ok(count @ 1..) = file.read_at(&mut beginning[read..], offset + read as u64) {
         read += count;

@@ -2,9 +2,9 @@
 //! Files of a cache folder: written under another name, locked, synced and renamed, so that a
 //! reader sees a whole file or none.
 //!
-//! The maker of a file holds a shared lock on it until the file has its name. The kernel lets go of
-//! the lock when the maker is killed, so [`remove_unfinished`] tells a leftover from a file that
-//! another server is making by the lock alone, at any age of either.
+//! The creator of a file holds a shared lock on it until the file has its name. The kernel releases
+//! the lock when the creator is killed, so [`remove_unfinished`] distinguishes a leftover from a
+//! file that another server is writing by the lock alone, at any age.
 //!
 //! Sources: rename(2), flock(2).
 
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-/// A file being written beside its final name, locked; removed when dropped before
+/// A file being written beside its final name, locked; removed if dropped before
 /// [`UnfinishedFile::keep`].
 pub struct UnfinishedFile {
     /// The open file, for reading and writing.
@@ -36,7 +36,8 @@ impl UnfinishedFile {
             let temporary = path.with_extension(format!("{}.tmp", random_name()));
             let file = File::options().read(true).write(true).create_new(true).open(&temporary)?;
             let pending = UnfinishedFile { file, temporary, path: path.to_owned(), kept: false };
-            // Shared: a sweep wants it exclusively, and a reader of the finished file shares it.
+            // Shared: a sweep requires an exclusive lock, and a reader of the finished file shares
+            // it.
             match flock(&pending.file, FlockOperation::NonBlockingLockShared) {
                 Ok(()) if pending.file.metadata()?.nlink() > 0 => return Ok(pending),
                 // Swept between the two calls.
@@ -47,10 +48,10 @@ impl UnfinishedFile {
         Err(io::Error::other("every new file is removed at once by another program"))
     }
 
-    /// Syncs and gives the file its name.
+    /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// A full disk, or a name that is taken by a folder.
+    /// A full disk, or a name that is used by a folder.
     pub fn keep(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
         std::fs::rename(&self.temporary, &self.path)?;
@@ -62,7 +63,7 @@ impl UnfinishedFile {
 impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.kept {
-            // It may never have come to be; either way nothing is left behind.
+            // The file may not exist; in any case nothing is left on the disk.
             let _ = std::fs::remove_file(&self.temporary);
         }
     }
@@ -73,12 +74,12 @@ impl Drop for UnfinishedFile {
 pub struct UnfinishedFiles {
     /// Count.
     pub files: u64,
-    /// Disk that they take, bytes.
+    /// Disk space of the files, bytes.
     pub bytes: u64,
 }
 
-/// Removes the files that killed makers left half-written and logs their number and size. Returns
-/// those that are being made: they fill the disk as finished ones do.
+/// Removes the files that killed creators left half-written and logs their number and size. Returns
+/// those still being written: they fill the disk as finished ones do.
 pub fn remove_unfinished(folder: &Path) -> UnfinishedFiles {
     let (mut swept, mut held) = (UnfinishedFiles::default(), UnfinishedFiles::default());
     let Ok(entries) = std::fs::read_dir(folder) else { return held };
@@ -87,7 +88,7 @@ pub fn remove_unfinished(folder: &Path) -> UnfinishedFiles {
         if path.extension().is_none_or(|extension| extension != "tmp") {
             continue;
         }
-        // Gone meanwhile: its maker has renamed it.
+        // Its creator has renamed it in the meantime.
         let Ok(file) = open_regular(&path) else { continue };
         let Ok(metadata) = file.metadata() else { continue };
         let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -96,7 +97,7 @@ pub fn remove_unfinished(folder: &Path) -> UnfinishedFiles {
             false => &mut held,
         };
         counted.files += 1;
-        // Blocks: a file may be longer than what was written of it.
+        // Counts blocks: a file may be longer than its written part.
         counted.bytes += metadata.blocks() * BLOCK_BYTES;
     }
     if swept.files > 0 {
@@ -116,7 +117,7 @@ fn random_name() -> String {
 /// Reads a regular file of at most `bytes_max` bytes. A longer file is an error before it is read.
 ///
 /// # Errors
-/// Those of [`open_regular`] and of reading; [`io::ErrorKind::FileTooLarge`].
+/// Errors of [`open_regular`] and of reading; [`io::ErrorKind::FileTooLarge`].
 pub(super) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut bytes = Vec::new();
@@ -144,7 +145,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the files that earlier releases named, 16 hexadecimal digits, and that nobody holds.
+/// Removes the files with names of earlier releases (16 hexadecimal digits) that are not in use.
 pub(super) fn remove_of_earlier_releases(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let mut retired = 0;
@@ -165,7 +166,7 @@ pub(super) fn remove_of_earlier_releases(folder: &Path) {
 }
 
 const OLD_NAME_CHARS: usize = 16;
-/// A sweep meets a new file before its lock once in a very long while; ten times is no accident.
+/// A sweep very rarely finds a new file before its lock is taken; ten times is not an accident.
 const SWEPT_MAX: u32 = 10;
 /// stat(2): `st_blocks` counts in these.
 const BLOCK_BYTES: u64 = 512;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The store of packet plans: a cache folder with one file per asset, and one more for a transport
-//! stream whose elementary streams have been asked for.
+//! stream whose elementary streams have been requested.
 //!
-//! A server keeps the plans that it makes here, and a recorder the plan of each file that it
+//! A server stores the plans that it creates here, and a recorder the plan of each file that it
 //! completes, so that the server need not read that file again. A plan is read whole and checked
-//! against the key of the open file and against itself; an invalid one is counted and made again.
-//! Nothing in the folder is trusted, so it may be deleted or damaged at any time. Costs one file
-//! read per asset and start; a plan takes 16 bytes per PCR and 8 per entry point.
+//! against the key of the open file and against itself; an invalid one is counted and created
+//! again. Nothing in the folder is trusted, so it may be deleted or damaged at any time. Costs one
+//! file read per asset and start; a plan has 16 bytes per PCR and 8 per entry point.
 //!
 //! Files are named by the BLAKE3 hash of their asset's path, which is the same in every build:
-//! recorder and server find each other's. Earlier releases named them by a hash that the Rust
+//! recorder and server find each other's files. Earlier releases named them by a hash that the Rust
 //! library may change; such files are removed when a store is opened, unless they are in use.
 //!
 //! Sources: XDG Base Directory Specification 0.8; BLAKE3 (the paper's §2.6 on shortened output).
-//! Does not make plans ([`Scanner`] does) and does not read the wire images beside them.
+//! Does not create plans ([`Scanner`] does) and does not read the wire images beside them.
 
 mod asset;
 mod files;
@@ -32,14 +32,14 @@ use crate::{AssetPlan, PlanFault};
 pub use asset::{asset_key, modified_ns, name_codecs, random_identity};
 pub use files::{UnfinishedFile, UnfinishedFiles, open_regular, remove_unfinished};
 
-/// Reason why a store keeps no plans: serving works, planning is repeated at every start.
+/// Reason for which a store saves no plans: serving works, but planning is repeated at every start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreUnavailable {
     /// No folder was named, and the environment names none.
     #[error("no cache folder: neither XDG_CACHE_HOME nor HOME is set; plans are not kept")]
     NoFolder,
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[error("cache {}: {source}; plans are not kept", folder.display())]
     Folder {
         /// The cache folder.
@@ -57,14 +57,13 @@ pub struct PlanStore {
 }
 
 impl PlanStore {
-    /// Opens the store in `folder`, or in the XDG cache folder where none is named. Makes the
-    /// folders; where that fails, the store is empty and keeps nothing
-    /// ([`PlanStore::unavailable`]).
+    /// Opens the store in `folder`, or in the XDG cache folder if none is named. Creates the
+    /// folders; if that fails, the store is empty and saves nothing ([`PlanStore::unavailable`]).
     pub fn open(folder: Option<PathBuf>) -> PlanStore {
         PlanStore { folder: opened(folder).map_err(Arc::new), invalid: Arc::default() }
     }
 
-    /// The reason why this store keeps nothing, if so.
+    /// Reason for which this store saves nothing, if any.
     pub fn unavailable(&self) -> Option<&StoreUnavailable> {
         self.folder.as_ref().err().map(|unavailable| &**unavailable)
     }
@@ -79,13 +78,13 @@ impl PlanStore {
         self.folder.as_ref().ok().map(|folder| folder.join(IMAGES))
     }
 
-    /// The kept plan of the file with this key, if it is there and valid.
+    /// Returns the stored plan of the file with this key, if it exists and is valid.
     pub fn plan(&self, key: &PlanKey) -> Option<AssetPlan> {
         self.look_up(key, PLAN, AssetPlan::decode)
     }
 
-    /// The kept elementary streams of the transport stream with this key, if they are there and
-    /// valid.
+    /// Returns the stored elementary streams of the transport stream with this key, if they exist
+    /// and are valid.
     pub fn elementary(&self, key: &PlanKey) -> Option<Presentation> {
         self.look_up(key, ELEMENTARY, Presentation::decode_elementary)
     }
@@ -115,13 +114,13 @@ impl PlanStore {
         self.invalid.load(Ordering::Relaxed)
     }
 
-    /// Keeps a plan, encoded for the file with this key; false where that fails, as on a full disk,
+    /// Stores a plan, encoded for the file with this key; false if that fails, as on a full disk,
     /// which is logged.
     pub fn keep_plan(&self, key: &PlanKey, encoded: &[u8]) -> bool {
         self.keep_encoded(key, PLAN, encoded)
     }
 
-    /// Keeps elementary streams as [`keep_plan`](Self::keep_plan) keeps a plan.
+    /// Stores elementary streams as [`keep_plan`](Self::keep_plan) stores a plan.
     pub fn keep_elementary(&self, key: &PlanKey, encoded: &[u8]) -> bool {
         self.keep_encoded(key, ELEMENTARY, encoded)
     }
@@ -141,7 +140,7 @@ impl PlanStore {
         kept.is_ok()
     }
 
-    /// Keeps the plan of a complete file. `scanner` was fed all of it; `path` is absolute and
+    /// Stores the plan of a complete file. `scanner` was fed all of it; `path` is absolute and
     /// without symbolic links, as the server will see it.
     ///
     /// # Errors
@@ -166,7 +165,7 @@ fn plan_bytes_max(key: &PlanKey) -> u64 {
     (64 << 10) + key.path.len() as u64 + key.bytes / 4
 }
 
-/// Makes the folders and removes leftovers in them.
+/// Creates the folders and removes leftovers in them.
 fn opened(folder: Option<PathBuf>) -> Result<PathBuf, StoreUnavailable> {
     let folder = folder.or_else(default_folder).ok_or(StoreUnavailable::NoFolder)?;
     for part in [PLANS, IMAGES] {
@@ -180,8 +179,8 @@ fn opened(folder: Option<PathBuf>) -> Result<PathBuf, StoreUnavailable> {
     Ok(folder)
 }
 
-/// The name of an asset's file in the cache, without its ending: 128 bits of BLAKE3. The key inside
-/// is what is trusted, so a collision costs a rebuild.
+/// Name of an asset's file in the cache, without its extension: 128 bits of BLAKE3. The key inside
+/// of the file is decisive, so a collision costs a rebuild.
 pub fn file_name(path: &[u8]) -> String {
     blake3::hash(path).to_hex()[..NAME_CHARS].to_owned()
 }
@@ -207,7 +206,7 @@ mod tests {
 
     #[test]
     fn names_are_the_same_in_every_build() {
-        // The known answer of BLAKE3 for "abc" and for nothing, shortened.
+        // Known answers of BLAKE3 for "abc" and for the empty input, shortened.
         assert_eq!(file_name(b"abc"), "6437b3ac38465133ffb63b75273a8db5");
         assert_eq!(file_name(b""), "af1349b9f5f9a1a6a0404dea36dcc949");
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Subtitles as text: cues from files of SubRip and WebVTT and from text tracks, for WebVTT.
 //!
-//! A [`CueList`] holds the cues of one language in the order of their times. [`parse`] makes it of
-//! a side-car file, [`text_cues`] of a track of an MP4 or Matroska file ([`text_tracks`] lists
-//! those). It is written whole, for MPEG-DASH, or as the segments of a playlist of HLS
-//! ([`CueList::segment`]). Tracks of TTML have no cues: their documents are sent as they are
+//! A [`CueList`] holds the cues of one language in the order of their times. [`parse`] creates it
+//! from a side-car file, [`text_cues`] from a track of an MP4 or Matroska file ([`text_tracks`]
+//! lists those). It is written whole, for MPEG-DASH, or as the segments of a playlist of HLS
+//! ([`CueList::segment`]). Tracks of TTML have no cues: their documents are sent unchanged
 //! ([`ttml_tracks`]).
 //!
-//! Costs: parsing takes about 10 ns a byte; a list has the bytes of its texts and 88 a cue. A
+//! Costs: parsing costs about 10 ns a byte; a list has the bytes of its texts and 88 a cue. A
 //! segment costs a step for each cue before its end.
 //!
 //! Sources: WebVTT (W3C Candidate Recommendation); RFC 8216 §3.5 (segments of WebVTT); the Encoding
@@ -45,7 +45,8 @@ pub(crate) const CUE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a cue's identifier, and of its settings; longer ones are left out.
 const FIELD_BYTES_MAX: usize = 256;
 
-/// Bytes of all style sheets and regions, which every segment repeats; none are kept beyond them.
+/// Most bytes of all style sheets and regions, which every segment repeats; further ones are
+/// dropped.
 const BLOCKS_BYTES_MAX: usize = 16 << 10;
 
 /// Latest time of a cue: 1000 hours.
@@ -71,14 +72,14 @@ pub struct TextCue {
     pub identifier: String,
     /// Settings of a WebVTT cue, as written; mostly empty.
     pub settings: String,
-    /// Text in WebVTT's syntax: lines, none of them empty or with an arrow.
+    /// Text in WebVTT's syntax: lines, of which none is empty or has an arrow.
     pub text: String,
 }
 
 /// The cues of one language.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CueList {
-    /// Style sheets and regions, each a block with an empty line behind it.
+    /// Style sheets and regions, each a block followed by an empty line.
     blocks: String,
     /// In the order of their starts.
     cues: Vec<TextCue>,
@@ -89,7 +90,7 @@ pub struct CueList {
 /// Parses a side-car file.
 ///
 /// # Errors
-/// The file is too large, is no text, or has no cue.
+/// The file is too large, is not text, or has no cue.
 pub fn parse(bytes: &[u8], format: TextFormat) -> Result<CueList, TextFault> {
     if bytes.is_empty() {
         return Err(TextFault::Empty);
@@ -115,8 +116,9 @@ pub fn parse(bytes: &[u8], format: TextFormat) -> Result<CueList, TextFault> {
     }
 }
 
-/// The text of a file: by its byte order mark, else UTF-8 where it is valid, else windows-1252,
-/// which older files of western languages are in and in which every byte has a meaning.
+/// Decodes the text of a file: by its byte order mark, else as UTF-8 if it is valid, else as
+/// windows-1252, in which older files of western languages are encoded and in which every byte has
+/// a meaning.
 fn decoded(bytes: &[u8]) -> Cow<'_, str> {
     if let Some((encoding, mark_bytes)) = Encoding::for_bom(bytes) {
         return encoding.decode_without_bom_handling(&bytes[mark_bytes..]).0;
@@ -171,7 +173,7 @@ impl CueList {
         }
         let bytes = cue.text.len() + cue.identifier.len() + cue.settings.len();
         self.text_bytes += bytes;
-        // Escapes make a text up to five times as long.
+        // Escapes lengthen a text up to five times.
         if self.text_bytes > 5 * TEXT_BYTES_MAX {
             let (bytes, limit) = (self.text_bytes as u64, 5 * TEXT_BYTES_MAX as u64);
             return Err(TextFault::TooLarge { bytes, limit });
@@ -180,7 +182,7 @@ impl CueList {
         Ok(())
     }
 
-    /// Adds a style sheet or region, if there is room for it.
+    /// Adds a style sheet or region, if it fits the limit.
     fn push_block(&mut self, block: &str) {
         if self.blocks.len() + block.len() <= BLOCKS_BYTES_MAX {
             self.blocks.push_str(block);
@@ -195,7 +197,7 @@ impl CueList {
     }
 }
 
-/// The text without its empty lines, and without arrows, which WebVTT takes for times.
+/// Returns the text without its empty lines, and without arrows, which WebVTT parses as times.
 fn plain_lines(text: &str) -> String {
     let lines = text.split(['\n', '\r']).filter(|line| !line.trim().is_empty());
     let mut plain = String::with_capacity(text.len());
@@ -205,7 +207,7 @@ fn plain_lines(text: &str) -> String {
         }
         plain.push_str(line);
     }
-    // An arrow in a WebVTT text is that of a file that was broken.
+    // An arrow in a WebVTT text is a sign of a broken file.
     if plain.contains("-->") { plain.replace("-->", "--&gt;") } else { plain }
 }
 
@@ -236,7 +238,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Start and end of a line of times, and what follows them; `None` of another line.
+/// Parses a line of times: start, end, and the rest of the line; `None` for another line.
 fn timing(line: &str) -> Option<(u64, u64, &str)> {
     let (start, rest) = line.split_once("-->")?;
     let rest = rest.trim();

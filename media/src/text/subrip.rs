@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SubRip: cues of a number, a line of times, and text.
+//! Parses SubRip: cues of a number, a line of times, and text.
 //!
-//! The format has no specification; files are read as players read them. A line of times begins a
-//! cue wherever it stands: numbers may be missing or wrong, empty lines may lie within a text. Of
-//! markup, `<i>`, `<b>` and `<u>` are kept, `<font>` and `<s>` and overrides of ASS in braces
-//! (`{\an8}`) are dropped, all else is text.
+//! The format has no specification; files are read as by players. A line of times begins a cue
+//! wherever it is: numbers may be missing or wrong, empty lines may occur within a text. Of markup,
+//! `<i>`, `<b>` and `<u>` are kept, `<font>` and `<s>` and overrides of ASS in braces (`{\an8}`)
+//! are dropped, everything else is text.
 //!
 //! Sources: the SubRip program's own files; libavcodec `htmlsubtitles.c` (markup in use).
-//! Does not keep colours or places.
+//! Does not keep colours or positions.
 
 use super::{CUE_BYTES_MAX, CueList, TextCue, TextFault, lines, timing};
 
@@ -34,7 +34,7 @@ pub(super) fn read(text: &str, list: &mut CueList) -> Result<(), TextFault> {
             push(list, times, &gathered)?;
         }
         gathered.clear();
-        // A cue whose times cannot be read is no part of the one before.
+        // A cue whose times cannot be read is not part of the one before.
         list.left_out += usize::from(times.is_none());
         open = times.map(|(start_ms, end_ms, _)| (start_ms, end_ms));
     }
@@ -99,8 +99,8 @@ pub(super) fn marked_up(text: &str) -> String {
     out
 }
 
-/// The text within brackets at the beginning of a text, and the offset behind them. Brackets do not
-/// nest, so that a text of opening ones is looked through once.
+/// Returns the text within brackets at the start of a text, and the offset after them. Brackets do
+/// not nest, so that a text of opening ones is searched once.
 fn enclosed(text: &str, from: char, to: char) -> Option<(&str, usize)> {
     let inside = text.strip_prefix(from)?;
     let near = inside.bytes().take(TAG_BYTES_MAX);
@@ -118,7 +118,7 @@ enum Tag {
 }
 
 impl Tag {
-    /// The tag of this content; `None` where it is text.
+    /// Returns the tag of this content; `None` if it is text.
     fn read(content: &str) -> Option<Tag> {
         let (is_end, name) = match content.strip_prefix('/') {
             Some(name) => (true, name),

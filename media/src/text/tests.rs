@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Side-car files as they are found, as they may be made to harm, and samples of tracks.
+//! Tests usual side-car files, malicious ones, and samples of tracks.
 
 use std::ops::Range;
 
@@ -138,7 +138,7 @@ fn files_that_are_no_subtitles_are_refused_with_the_reason() {
     }
 }
 
-/// An endless line is no cue, and brackets without an end are looked through once.
+/// An endless line is not a cue, and brackets without an end are searched once.
 #[test]
 fn long_texts_are_left_out_in_little_time() {
     for piece in ["<", "{\\", "<i>", "&", "<<i", "</u>"] {
@@ -240,7 +240,7 @@ fn languages_are_told_from_other_words() {
 }
 
 proptest! {
-    /// Whatever is read can be read again as it was written.
+    /// Cues that are read and written again give the same cues.
     #[test]
     fn anything_written_is_read_as_the_same(
         bytes in proptest::collection::vec(any::<u8>(), 0..400),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Samples of text tracks: the texts in them, in WebVTT's syntax.
+//! Converts samples of text tracks to text in WebVTT's syntax.
 //!
-//! Of `tx3g`, bold, italic and underlined are kept. A cue of `wvtt` that is shown on over a border
-//! of samples stands in both; neighbours that are equal are joined ([`Joined`]).
+//! Of `tx3g`, bold, italic and underlined are kept. A cue of `wvtt` that is shown across a border
+//! of samples is in both; equal neighbours are joined ([`Joined`]).
 //!
 //! Sources: 3GPP TS 26.245 §5.17 (text samples, `styl`); ISO/IEC 14496-30 §7.4 (`vttc`, `payl`,
 //! `sttg`, `iden`); Matroska subtitle specifications (S_TEXT/UTF8, S_TEXT/WEBVTT).
@@ -27,7 +27,7 @@ pub(super) struct SampleText {
     pub(super) text: String,
 }
 
-/// The text of a sample of `tx3g`; empty where nothing is shown.
+/// Returns the text of a sample of `tx3g`; empty if nothing is shown.
 pub(super) fn tx3g(sample: &[u8]) -> SampleText {
     let Some((&[high, low], rest)) = sample.split_first_chunk::<2>() else {
         return SampleText::default();
@@ -90,19 +90,20 @@ pub(super) fn wvtt(sample: &[u8]) -> Vec<SampleText> {
     cues.collect()
 }
 
-/// The text of a block of S_TEXT/UTF8, which is that of SubRip.
+/// Returns the text of a block of S_TEXT/UTF8, which has the syntax of SubRip.
 pub(super) fn utf8(block: &[u8]) -> SampleText {
     let text = marked_up(&String::from_utf8_lossy(block).replace('\0', "\u{fffd}"));
     SampleText { text, ..SampleText::default() }
 }
 
-/// The text of a block of S_TEXT/WEBVTT, whose identifier and settings stand in its additions.
+/// Returns the text of a block of S_TEXT/WEBVTT, whose identifier and settings are in its
+/// additions.
 pub(super) fn webvtt(block: &[u8]) -> SampleText {
     let text = String::from_utf8_lossy(block).replace('\0', "\u{fffd}");
     SampleText { text, ..SampleText::default() }
 }
 
-/// The text of a block of WebM: lines of the identifier and of the settings are in front of it.
+/// Returns the text of a block of WebM: lines of the identifier and of the settings precede it.
 pub(super) fn webm_vtt(block: &[u8]) -> SampleText {
     let SampleText { text, .. } = webvtt(block);
     let mut parts = text.splitn(3, '\n').map(|part| part.trim_end_matches('\r').to_owned());
@@ -110,7 +111,7 @@ pub(super) fn webm_vtt(block: &[u8]) -> SampleText {
     SampleText { identifier: next(), settings: next(), text: next() }
 }
 
-/// Boxes one behind the other, as far as they make sense.
+/// Iterates over consecutive boxes, up to the first invalid one.
 fn boxes(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
     std::iter::from_fn(move || {
         let (size, rest) = bytes.split_first_chunk::<4>()?;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Text tracks of MP4 and Matroska files: their list, and the cues of one.
 //!
-//! A file's plan has no place for them: they are looked for in the file when they are asked for.
-//! Costs of a list: some reads of the file's header. Costs of the cues: those of finding the
-//! samples (the tables of one track of MP4, the heads of all blocks of Matroska) and a read for
-//! each text.
+//! They are not part of a file's plan: they are searched for in the file on request. Costs of a
+//! list: some reads of the file's header. Costs of the cues: those of finding the samples (the
+//! tables of one track of MP4, the headers of all blocks of Matroska) and a read for each text.
 //!
 //! Sources: those of [`super::track_samples`].
 //! Does not decompress blocks (ContentEncodings).
@@ -18,7 +17,7 @@ use crate::{DemuxError, ReadAt, TICKS_PER_SECOND};
 /// Text tracks of a file that are listed: films have some thirty languages.
 const TRACKS_LISTED_MAX: usize = 64;
 
-/// Bytes by which the kind of a file is known.
+/// Bytes that identify the kind of a file.
 const BEGINNING_BYTES: u64 = 8;
 
 /// A track of text.
@@ -28,11 +27,11 @@ pub struct TextTrack {
     pub id: u32,
     /// Format of its samples.
     pub coding: TextCoding,
-    /// Language (RFC 5646, or ISO 639-2 with three letters); none where the file names none.
+    /// Language (RFC 5646, or ISO 639-2 with three letters); `None` if the file names none.
     pub language: Option<String>,
-    /// Name for viewers, as the file has it.
+    /// Name for viewers, from the file.
     pub name: Option<String>,
-    /// True where it is to be shown whatever a viewer chooses, as for signs in a film.
+    /// True if it is to be shown for any choice of the viewer, as for signs in a film.
     pub is_forced: bool,
 }
 
@@ -43,17 +42,17 @@ pub enum TextCoding {
     Tx3g,
     /// WebVTT in MP4.
     Wvtt,
-    /// TTML in MP4, of which no cues are made.
+    /// TTML in MP4, which is not converted to cues.
     Stpp,
     /// SubRip in Matroska.
     Utf8,
     /// WebVTT in Matroska.
     WebVtt,
-    /// WebVTT in WebM: identifier and settings are in front of the text.
+    /// WebVTT in WebM: identifier and settings precede the text.
     WebmVtt,
 }
 
-/// Reason why there are no cues of a track.
+/// Reason for the absence of cues of a track.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoCues {
@@ -113,7 +112,7 @@ pub fn is_language(tag: &str) -> bool {
     is_code && tag.len() <= 35 && parts.all(is_part)
 }
 
-/// The text tracks of a file, the first 64; none of a file of another kind.
+/// Returns the text tracks of a file, the first 64; none for a file of another kind.
 ///
 /// # Errors
 /// The file is broken, or cannot be read.
@@ -203,7 +202,7 @@ impl FileKind {
     }
 }
 
-/// Texts of a track as they are read.
+/// Texts of a track, collected while they are read.
 struct Texts<'a, F: ?Sized> {
     file: &'a F,
     bytes: usize,
@@ -218,7 +217,7 @@ impl<F: ReadAt + ?Sized> Texts<'_, F> {
         (file_offset, bytes): (u64, u32),
         (start_ms, end_ms): (u64, u64),
     ) -> Result<(), NoCues> {
-        // Longer ones are no text that is read on a screen.
+        // Longer texts are not meant to be read on a screen.
         let mut sample = vec![0; bytes.min(CUE_BYTES_MAX as u32) as usize];
         self.bytes += sample.len();
         if self.bytes > TEXT_BYTES_MAX {

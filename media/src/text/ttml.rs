@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tracks of TTML in MP4 (`stpp`): their sample entries.
 //!
-//! A sample is a document, which is sent as it is. Its times are those of the track's presentation:
-//! media time, moved by the edit list. It is shown during its sample alone.
+//! A sample is a document, which is sent unchanged. Its times are those of the track's
+//! presentation: media time, moved by the edit list. It is shown during its sample only.
 //!
 //! Costs a pass over an entry of at most 16 KiB.
 //!
@@ -21,7 +21,7 @@ const FIELDS_BYTES: usize = 8;
 /// Parts of the namespaces of TTML: TTML 1 and 2, its draft, and SMPTE-TT, which extends it.
 const NAMESPACES: [&str; 3] = ["/ns/ttml", "/ttaf1", "smpte-tt"];
 
-/// Value of `codecs` where no profile is known.
+/// Value of `codecs` if no profile is known.
 const NO_PROFILE: &str = "stpp";
 
 /// Text profiles of IMSC 1.0.1, 1.1 and 1.2: designator, short name, and the value of `codecs`.
@@ -31,7 +31,7 @@ const TEXT_PROFILES: [(&str, &str, &str); 3] = [
     ("http://www.w3.org/ns/ttml/profile/imsc1.2/text", "im3t", "stpp.ttml.im3t"),
 ];
 
-/// Image profiles, likewise.
+/// Values for image profiles.
 const IMAGE_PROFILES: [(&str, &str); 2] = [
     ("http://www.w3.org/ns/ttml/profile/imsc1/image", "im1i"),
     ("http://www.w3.org/ns/ttml/profile/imsc1.1/image", "im2i"),
@@ -54,9 +54,9 @@ pub type FoundTtmlTracks = Vec<(u32, Result<TtmlTrack, String>)>;
 /// A sample entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TtmlEntry {
-    /// The box as it is in the file, but for its data reference: the first.
+    /// The box of the file, with its data reference changed to the first.
     pub(crate) bytes: Vec<u8>,
-    /// Value of `codecs`: `stpp` where the entry tells no profile.
+    /// Value of `codecs`: `stpp` if the entry names no profile.
     pub(crate) codecs: &'static str,
 }
 
@@ -97,18 +97,18 @@ impl TtmlEntry {
         Ok(TtmlEntry { bytes, codecs })
     }
 
-    /// True where the entry names a text profile of IMSC.
+    /// True if the entry names a text profile of IMSC.
     pub(crate) fn is_imsc(&self) -> bool {
         self.codecs != NO_PROFILE
     }
 }
 
-/// True where a URI is one of a list with spaces between.
+/// True if a URI is in a list separated by spaces.
 fn has(uris: &str, uri: &str) -> bool {
     uris.split_ascii_whitespace().any(|one| one == uri)
 }
 
-/// Namespaces, locations of schemas and types of resources, and the boxes behind them.
+/// Namespaces, locations of schemas and types of resources, and the boxes after them.
 fn strings_of(bytes: &[u8]) -> Option<(String, String, String, &[u8])> {
     let (namespaces, rest) = string(bytes)?;
     let (schemas, rest) = string(rest)?;
@@ -122,7 +122,7 @@ fn string(bytes: &[u8]) -> Option<(String, &[u8])> {
     Some((String::from_utf8_lossy(&bytes[..end]).into_owned(), &bytes[end + 1..]))
 }
 
-/// The parameter `codecs` of the `mime` box among `boxes`; empty where there is none.
+/// Returns the parameter `codecs` of the `mime` box among `boxes`; empty if there is none.
 fn boxes_codecs(mut boxes: &[u8]) -> String {
     while let Some(&[a, b, c, d, ref code @ ..]) = boxes.first_chunk::<8>() {
         let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -197,7 +197,7 @@ mod tests {
         }
         let long = "a".repeat(ENTRY_BYTES_MAX);
         assert!(entry([TTML, &long, ""], &[]).unwrap_err().contains("16420 bytes"));
-        // Boxes of no size, of too much, and cut off.
+        // Boxes of size zero, too large, and truncated.
         for boxes in [&b"\0\0\0\0mime"[..], b"\0\0\0\x07mime", b"\xff\xff\xff\xffmime", b"\0\0"] {
             assert_eq!(entry([TTML, "", ""], boxes).unwrap().codecs, "stpp");
         }

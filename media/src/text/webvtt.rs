@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! WebVTT: reads files, writes files and segments.
+//! Reads and writes WebVTT files, and writes segments.
 //!
-//! A file begins with its signature, else it is refused, as browsers do. Cues are kept as they are;
-//! style sheets and regions are kept as far as there is room; notes, header lines and blocks
-//! without a meaning are dropped.
+//! A file without the signature at its start is refused, as by browsers. Cues are kept unchanged;
+//! style sheets and regions are kept up to a limit; notes, header lines and blocks without a
+//! meaning are dropped.
 //!
 //! Sources: WebVTT (W3C) §4.1 (syntax), §6.1 (parser); RFC 8216 §3.5 (X-TIMESTAMP-MAP).
-//! Does not check markup within cues: a browser ignores what it does not know.
+//! Does not check markup within cues: a browser ignores unknown markup.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -70,7 +70,7 @@ fn push(list: &mut CueList, block: &[&str]) -> Result<(), TextFault> {
     })
 }
 
-/// The media timestamp that belongs to a time of the cues.
+/// Returns the media timestamp of a time of the cues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimestampMap {
     /// Timestamp of 90 kHz, 33 bits.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Codecs of tracks: what a demuxer finds out about each, and its name.
+//! Describes the codecs of tracks: the parameters that a demuxer finds for each, and its name.
 //!
-//! A name is what RFC 6381 calls it; a client decides by it whether it can play the file. The
+//! A name has the form of RFC 6381; a client decides by it whether it can play the file. The
 //! parameters are those that the session description and the packets need.
 //!
 //! Sources: RFC 6381 §3; ISO/IEC 14496-15 §5.3.3 (avcC), §8.3.3 (hvcC), annex E (names of HEVC);
@@ -56,7 +56,7 @@ pub enum Codec {
     },
     /// PCM (RFC 3551, RFC 3190).
     Pcm(PcmConfig),
-    /// Pictures of a transport stream, sent as one (MP2T, RFC 2250 §2): of trick play alone, not a
+    /// Pictures of a transport stream, sent as one (MP2T, RFC 2250 §2): only for trick play, not a
     /// track of a file.
     Mp2t,
 }
@@ -90,7 +90,7 @@ pub struct H264Config {
     pub length_bytes: u8,
     /// profile_idc, constraint flags, level_idc.
     pub profile: [u8; 3],
-    /// Sequence parameter sets, each a NAL unit; none where they are only in the samples (avc3).
+    /// Sequence parameter sets, each a NAL unit; empty if they are only in the samples (avc3).
     pub sequence_sets: Vec<Vec<u8>>,
     /// Picture parameter sets, each a NAL unit.
     pub picture_sets: Vec<Vec<u8>>,
@@ -103,7 +103,7 @@ pub struct H265Config {
     pub length_bytes: u8,
     /// The twelve bytes of general_profile_space to general_level_idc (ISO/IEC 14496-15 §8.3.3.1).
     pub profile: [u8; 12],
-    /// Video parameter sets, each a NAL unit; none where they are only in the samples (hev1).
+    /// Video parameter sets, each a NAL unit; empty if they are only in the samples (hev1).
     pub video_sets: Vec<Vec<u8>>,
     /// Sequence parameter sets.
     pub sequence_sets: Vec<Vec<u8>>,
@@ -131,7 +131,7 @@ pub struct Av1Config {
 pub struct AacConfig {
     /// AudioSpecificConfig, unchanged.
     pub specific: Vec<u8>,
-    /// Audio object type: 2 for AAC-LC, 5 for HE-AAC, 29 for its second version.
+    /// Audio object type: 2 for AAC-LC, 5 for SBR (high efficiency), 29 for its second version.
     pub object_type: u8,
     /// Samples a second, of the core codec: the RTP clock rate.
     pub rate_hz: u32,
@@ -140,9 +140,8 @@ pub struct AacConfig {
 }
 
 impl AacConfig {
-    /// Samples of an access unit, of the core codec: units of the RTP clock. None where the
-    /// configuration does not tell in a way that is known here (ISO/IEC 14496-3 §4.4.1,
-    /// frameLengthFlag).
+    /// Samples of an access unit, of the core codec: units of the RTP clock. `None` if the
+    /// configuration is of an unsupported form (ISO/IEC 14496-3 §4.4.1, frameLengthFlag).
     pub fn unit_samples(&self) -> Option<u32> {
         records::aac_unit_samples(&self.specific)
     }
@@ -175,13 +174,13 @@ impl Codec {
         }
     }
 
-    /// True where RTP has the bytes of a sample in the other order than files: a layout then holds
+    /// True if RTP has the bytes of a sample in the other order than files: a layout then holds
     /// them, and not ranges of the file.
     pub const fn is_swapped(&self) -> bool {
         matches!(self, Codec::Pcm(config) if config.form.bytes() > 1)
     }
 
-    /// Its name by RFC 6381, which has none for PCM: that of RTP stands for it.
+    /// Its name in RFC 6381, which has none for PCM: that of RTP is used instead.
     pub fn name(&self) -> String {
         match self {
             Codec::H264(config) => {

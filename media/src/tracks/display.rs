@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Display of the pictures of a track: the turn and the form of pixels that containers name.
+//! Describes the display of pictures: the rotation and the pixel aspect ratio in the container.
 //!
-//! Decoders do not know them: a telephone that is held upright writes pictures that lie on their
-//! side, and names the turn beside them.
+//! Decoders do not get this data: a telephone that is held upright writes pictures lying on their
+//! side, and stores the rotation beside them.
 //!
 //! Sources: ISO/IEC 14496-12 §6.2.2 (matrices), §8.3.2 (tkhd), §12.1.4 (pasp); RFC 9559
 //! §5.1.4.1.28 (DisplayWidth); ISO/IEC 14496-10 table E-1.
@@ -12,7 +12,7 @@
 /// has a tenth of it.
 const ASPECT_MAX: u32 = 100;
 
-/// The largest number in the form of a pixel: those of sizes in pixels, reduced, fit.
+/// Largest number in a pixel aspect ratio: enough for sizes in pixels, reduced.
 const NUMBER_MAX: u32 = 0xffff;
 
 /// Form of a pixel: its width to its height, without a common divisor.
@@ -23,11 +23,11 @@ pub struct PixelAspect {
 }
 
 impl PixelAspect {
-    /// The form of most pixels.
+    /// Square pixels, the most common form.
     pub const SQUARE: PixelAspect = PixelAspect { width: 1, height: 1 };
 
-    /// The form of this width to this height; none where one is zero, or they are no form that is
-    /// in use: more than 100 to 1, or numbers of more than 16 bits.
+    /// Returns the ratio of this width to this height; `None` if one is zero, or if the ratio is
+    /// not in use: more than 100 to 1, or numbers of more than 16 bits.
     pub fn new(width: u64, height: u64) -> Option<PixelAspect> {
         let divisor = common_divisor(width, height).max(1);
         let number = |of: u64| u32::try_from(of / divisor).ok().filter(|&of| of <= NUMBER_MAX);
@@ -49,7 +49,7 @@ impl PixelAspect {
         PixelAspect { width: self.height, height: self.width }
     }
 
-    /// So many pixels beside each other, in square ones.
+    /// Converts a number of adjacent pixels to square pixels.
     pub(crate) fn square_pixels(self, count: u32) -> u32 {
         let (count, width, height) = (u64::from(count), u64::from(self.width), self.height);
         // Rounded; a form has numbers of 16 bits.
@@ -65,16 +65,16 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Turn of pictures by quarters, mirrored or not: the signs of the numbers a, b, c and d of a
-/// matrix that puts the point (x, y) at (ax + cy, bx + dy), where y goes down.
+/// Rotation of pictures by quarter turns, mirrored or not: the signs of the numbers a, b, c and d
+/// of a matrix that maps the point (x, y) to (ax + cy, bx + dy), where y points down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn([i8; 4]);
 
 impl Turn {
-    /// Pictures that are shown as they are.
+    /// No rotation.
     pub const NONE: Turn = Turn([1, 0, 0, 1]);
 
-    /// The turn by the signs of these numbers; none where that is no turn by quarters.
+    /// Returns the rotation for the signs of these numbers; `None` if it is not by quarter turns.
     pub(crate) fn of_signs(signs: [i32; 4]) -> Option<Turn> {
         let [a, b, c, d] = signs.map(|sign| sign.signum() as i8);
         let is_quarters =
@@ -87,7 +87,7 @@ impl Turn {
         self.0
     }
 
-    /// Degrees by which pictures are turned clockwise; none where they are mirrored.
+    /// Degrees by which pictures are rotated clockwise; `None` if they are mirrored.
     pub(crate) fn degrees(self) -> Option<u16> {
         match self.0 {
             [1, 0, 0, 1] => Some(0),
@@ -98,13 +98,13 @@ impl Turn {
         }
     }
 
-    /// True where width and height change places.
+    /// True if width and height change places.
     fn is_sideways(self) -> bool {
         self.0[0] == 0
     }
 
-    /// Where the picture's first corner has to be for the picture to begin at zero, width and
-    /// height before the turn given.
+    /// Returns the place of the picture's first corner with which the picture begins at zero; width
+    /// and height are those before the rotation.
     pub(crate) fn corner(self, (width, height): (u32, u32)) -> (u32, u32) {
         let [a, b, c, d] = self.0;
         let moved = |by: i8, length: u32| if by < 0 { length } else { 0 };
@@ -112,13 +112,13 @@ impl Turn {
     }
 }
 
-/// How the pictures of a track are shown, as far as its container says.
+/// Display of the pictures of a track, as given by its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Display {
-    /// The turn before they are shown.
+    /// Rotation before display.
     pub turn: Turn,
-    /// Form of their pixels before the turn; none where the container names none, and that of the
-    /// codec holds.
+    /// Pixel aspect ratio before the rotation; `None` if the container names none, and that of the
+    /// codec applies.
     pub pixel_aspect: Option<PixelAspect>,
 }
 
@@ -128,17 +128,18 @@ impl Default for Display {
     }
 }
 
-/// Pictures as they are shown.
+/// Pictures in displayed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownPictures {
-    /// Width and height in pixels, turned.
+    /// Width and height in pixels, after the rotation.
     pub size: (u32, u32),
-    /// Form of these pixels.
+    /// Aspect ratio of these pixels.
     pub pixel_aspect: PixelAspect,
 }
 
 impl ShownPictures {
-    /// Those of this size whose codec names this form of pixels.
+    /// Creates the description of pictures of this size, with the pixel aspect ratio of the
+    /// container, or else that of the codec.
     pub(crate) fn new(
         size: (u32, u32),
         of_codec: Option<PixelAspect>,
@@ -151,7 +152,7 @@ impl ShownPictures {
         }
     }
 
-    /// Width and height in square pixels, as many of them in height as there are.
+    /// Width and height in square pixels; the height is unchanged.
     pub fn resolution(self) -> (u32, u32) {
         (self.pixel_aspect.square_pixels(self.size.0), self.size.1)
     }

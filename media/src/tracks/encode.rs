@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Encodes a presentation as bytes for the cache folder, and decodes it.
 //!
-//! Tables are stored as differences: a sample of pictures takes about three bytes, one of sound
-//! two. What is decoded is pushed through [`SampleTableBuilder`] and [`Presentation::assemble`]
-//! again, so a stored presentation has passed every check that a file's own tables have.
+//! Tables are stored as differences: a video sample needs about three bytes, an audio sample two.
+//! Decoded tables are pushed through [`SampleTableBuilder`] and [`Presentation::assemble`] again,
+//! so a stored presentation has passed every check of a file's own tables.
 //!
-//! The elementary streams of a transport stream are kept beside its packet plan, in an envelope of
-//! their own, so that neither is taken for the other.
+//! The elementary streams of a transport stream are stored beside its packet plan, in an envelope
+//! of their own, so that one cannot be mistaken for the other.
 //!
-//! Does not know the envelope ([`crate::stored`]).
+//! Does not write or check the envelope itself ([`crate::stored`] does).
 
 use super::{
     AacConfig, Av1Config, Codec, Container, Display, H264Config, H265Config, LeftOut, MediaSample,
@@ -19,21 +19,21 @@ use crate::plan::{PlanKey, RtpIdentity};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::{PlanFault, TICKS_PER_SECOND};
 
-/// Number of the format; to be raised with every change of it, and of what a demuxer finds.
+/// Number of the format; to be increased with every change of it, and of a demuxer's result.
 pub const PRESENTATION_FORMAT: u32 = 7;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
 const ENVELOPE: Envelope = Envelope { magic: MAGIC, format: PRESENTATION_FORMAT };
 
-/// Number of the format of elementary streams; to be raised with every change of it, and of what
-/// [`crate::ElementaryDemuxer`] finds.
+/// Number of the format of elementary streams; to be increased with every change of it, and of the
+/// result of [`crate::ElementaryDemuxer`].
 pub const ELEMENTARY_FORMAT: u32 = 6;
 
 const ELEMENTARY: Envelope = Envelope { magic: *b"pwelems\n", format: ELEMENTARY_FORMAT };
 
 impl Presentation {
-    /// The presentation as bytes, valid for the file with this key only.
+    /// Encodes the presentation; the bytes are valid only for the file with this key.
     pub fn encode(&self, key: &PlanKey) -> Vec<u8> {
         let envelope = match self.container {
             Container::TransportStream => ELEMENTARY,
@@ -55,14 +55,14 @@ impl Presentation {
         })
     }
 
-    /// The presentation of the file with this key, from what [`encode`](Self::encode) made of it.
+    /// Decodes the presentation of the file with this key, as written by [`encode`](Self::encode).
     pub fn decode(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
         let is_file = |container: &Container| *container != Container::TransportStream;
         Self::read(ENVELOPE, is_file, bytes, key)
     }
 
-    /// The elementary streams of the transport stream with this key, from what
-    /// [`encode`](Self::encode) made of them.
+    /// Decodes the elementary streams of the transport stream with this key, as written by
+    /// [`encode`](Self::encode).
     pub fn decode_elementary(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
         let is_stream = |container: &Container| *container == Container::TransportStream;
         Self::read(ELEMENTARY, is_stream, bytes, key)
@@ -95,7 +95,8 @@ impl Presentation {
         }
         let assembled = Presentation::assemble(container, file_bytes, tracks, left_out)
             .map_err(|_| contradiction("tracks"))?;
-        // The tracks were stored as they had been moved to the title's start.
+        // The stored tracks already begin at the title's start, so this value is stored beside
+        // them.
         if file_origin_ticks > SECONDS_MAX * TICKS_PER_SECOND {
             return Err(contradiction("time of the title's start"));
         }
@@ -148,7 +149,7 @@ fn read_track(body: &mut PlanReader<'_>, file_bytes: u64) -> Option<Track> {
     Some(Track { id, codec, language, label, display, samples, shift, identity })
 }
 
-/// The name, empty where there is none, and the uses in three bits.
+/// The name, empty if there is none, and the uses in three bits.
 fn write_label(label: &TrackLabel, out: &mut PlanWriter) {
     out.bytes(label.name.as_deref().unwrap_or_default().as_bytes());
     let uses = [label.is_default, label.is_commentary, label.is_description];
@@ -162,7 +163,8 @@ fn read_label(body: &mut PlanReader<'_>) -> Option<TrackLabel> {
     Some(TrackLabel { name, is_default, is_commentary, is_description })
 }
 
-/// The signs of a turn, each more by one; the form of pixels, zeros where none is named.
+/// The four signs of the rotation or mirroring, each plus one; then the pixel aspect ratio, two
+/// zeros if there is none.
 fn write_display(display: Display, out: &mut PlanWriter) {
     out.0.extend(display.turn.signs().map(|sign| (sign + 1) as u8));
     let (width, height) = display.pixel_aspect.map_or((0, 0), PixelAspect::numbers);
@@ -234,7 +236,7 @@ fn write_codec(codec: &Codec, out: &mut PlanWriter) {
             out.number((*rate_hz).into());
             out.number((*channels).into());
         }
-        // Read as no codec: what is made for trick play is not stored.
+        // Not read as a codec: presentations of trick play are not stored.
         Codec::Mp2t => out.number(0),
     }
 }
@@ -296,8 +298,10 @@ const fn form_number(form: PcmForm) -> u64 {
     }
 }
 
-/// Each sample is a size and flags; what the flags name follows: its place, where it does not
-/// follow the sample before, its duration and its presentation offset, where they differ.
+/// Each sample is a size and flags, followed by the fields that the flags name: the file offset if
+/// the bytes do not follow those of the sample before, the decode time and duration if either is
+/// irregular, the presentation offset if it differs. All fields except the duration are relative to
+/// the sample before.
 fn write_samples(samples: &SampleTable, out: &mut PlanWriter) {
     out.number(samples.timescale().into());
     out.number(samples.len() as u64);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Labels of tracks: the names and uses by which viewers choose one.
+//! Labels of tracks, by whose names and uses viewers choose one.
 //!
 //! Sources: ISO/IEC 14496-12 §8.3.2 (track_enabled), §8.10 (user data); QuickTime File Format
 //! ("User Data Text", `name`); RFC 9559 §5.1.4.1.5 (FlagDefault) to §5.1.4.1.11 (FlagCommentary),
 //! §5.1.4.1.18 (Name).
-//! Does not make names that differ.
+//! Does not make names unique.
 
-/// Name and uses of a track, as far as its container tells them.
+/// Name and uses of a track, as far as its container gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrackLabel {
     /// Name for viewers: not empty, of at most 128 bytes, without control characters.
     pub name: Option<String>,
-    /// True where it is played to viewers who chose none; several may be so.
+    /// True if it is played to viewers who chose none; several tracks may be.
     pub is_default: bool,
-    /// True for somebody who speaks about what is played.
+    /// True for a spoken commentary.
     pub is_commentary: bool,
-    /// True where a voice tells what pictures show, for those who do not see them.
+    /// True for an audio description of the pictures.
     pub is_description: bool,
 }
 
@@ -26,7 +26,8 @@ impl TrackLabel {
         let text = String::from_utf8_lossy(written);
         let mut name = String::new();
         for character in text.chars().filter(|one| !one.is_control()) {
-            // A character that was cut, or is none, is longer than what stood for it.
+            // The replacement of a truncated or invalid character is longer than the original
+            // bytes.
             if name.len() + character.len_utf8() > NAME_BYTES_MAX {
                 break;
             }
@@ -37,7 +38,7 @@ impl TrackLabel {
     }
 }
 
-/// A language (ISO 639-2) as text; none where it is undetermined, or no code.
+/// Returns a language (ISO 639-2) as text; `None` if it is undetermined, or not a code.
 pub(crate) fn language_code(language: Option<[u8; 3]>) -> Option<String> {
     let language = language.filter(|language| language != b"und")?;
     let is_code = language.iter().all(u8::is_ascii_lowercase);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Presentations: files whose tracks are sent as RTP streams of their own (MP4 and the like).
+//! A presentation is a file whose tracks are sent as separate RTP streams (MP4 and the like).
 //!
-//! A demuxer reads the tables of a file once and makes its [`Presentation`]: for each track the
-//! codec and a [`SampleTable`], which holds the place and the times of every sample. The bytes of
-//! samples are not read for that. The packets of a second of media ([`crate::payload::Layout`]) are
-//! laid out when that second is first played, from pages that have to be in memory anyway, and are
+//! A demuxer reads the tables of a file once and creates its [`Presentation`]: for each track the
+//! codec and a [`SampleTable`], which holds the place and the times of every sample. Sample bytes
+//! are not read for that. The packets of a second of media ([`crate::payload::Layout`]) are laid
+//! out when that second is first played, from pages that have to be in memory anyway, and are
 //! shared by all sessions.
 //!
-//! Three timelines meet here. *Media time* is that of a track, in units of its time scale.
+//! Three timelines are used here. *Media time* is that of a track, in units of its time scale.
 //! *Presentation time* is media time moved by the edit list: time zero is the title's start, and
-//! samples that only prepare a decoder lie before it. Where all tracks begin a second or more
-//! behind the file's time zero, as those of a part of a live recording do, the title starts with
-//! them ([`Presentation::file_origin_ticks`]). *Due time* is that of decoding, moved so that the
-//! first sample of all tracks is due at zero; it is never negative and in ticks of 27 MHz like all
-//! times of the pacer.
+//! samples that only prepare a decoder are before it. If all tracks begin a second or more after
+//! the file's time zero, as in a part of a live recording, the title starts with them
+//! ([`Presentation::file_origin_ticks`]). *Due time* is decoding time, moved so that the first
+//! sample of all tracks is due at zero; it is never negative and in ticks of 27 MHz like all times
+//! of the pacer.
 //!
 //! Memory: 4 bytes a sample, and 8 where presentation times are not in decoding order; more where
 //! samples do not continue each other, within a bound of all tracks: see [`SampleTable`].
@@ -71,7 +71,7 @@ pub enum Container {
 }
 
 impl Container {
-    /// All kinds of files, the kind that is a stream by itself first.
+    /// All kinds of files, first the kind that is one stream.
     pub const ALL: [Container; 7] = [
         Container::TransportStream,
         Container::Mp4,
@@ -96,25 +96,24 @@ impl Container {
     }
 }
 
-/// Tracks in a presentation: more are of no use to a player, and each costs a socket.
+/// Most tracks of a presentation: a player cannot use more, and each costs a socket.
 pub const TRACKS_MAX: usize = 16;
 
-/// Tracks of a file that are looked at. Files of many languages and their subtitles have a few
-/// dozen.
+/// Most tracks examined in a file. Files of many languages and their subtitles have a few dozen.
 pub(crate) const TRACKS_READ_MAX: usize = 256;
 
 /// Tracks that are not sent and are named one by one; the others are counted.
 const LEFT_OUT_NAMED_MAX: usize = 8;
 
-/// Bytes of their reasons, those that are named.
+/// Most bytes of the reasons that are named.
 const LEFT_OUT_BYTES_MAX: usize = 1 << 10;
 
 /// Bytes of a track's parameter sets: encoders write less than 1 KiB, and up to 4 KiB of pictures
 /// with many picture parameter sets.
 pub const PARAMETER_BYTES_MAX: usize = 4 << 10;
 
-/// Bytes of those of all tracks: 32 KiB of a session description in base64, 48 KiB in the
-/// hexadecimal digits of AAC, and clients read 64 KiB.
+/// Most bytes of the parameter sets of all tracks: 32 KiB of a session description in base64, 48
+/// KiB in the hexadecimal digits of AAC, and clients read 64 KiB.
 const ALL_PARAMETER_BYTES_MAX: usize = 24 << 10;
 
 /// Seconds of a presentation: the ticks of as many fit a quarter of a u64, and RTP's sequence of
@@ -128,7 +127,7 @@ pub struct Track {
     pub id: u32,
     /// Format of its samples.
     pub codec: Codec,
-    /// Language (ISO 639-2, three letters); none where the file names none.
+    /// Language (ISO 639-2, three letters); `None` if the file names none.
     pub language: Option<[u8; 3]>,
     /// Name and uses by which viewers choose it.
     pub label: TrackLabel,
@@ -143,7 +142,7 @@ pub struct Track {
 }
 
 impl Track {
-    /// A track of which nothing else is known: without a language, name or shift, upright.
+    /// Creates a track without further data: no language, name, shift or rotation.
     pub fn new(id: u32, codec: Codec, samples: SampleTable, identity: RtpIdentity) -> Track {
         let (language, label, display) = Default::default();
         Track { id, codec, language, label, display, samples, shift: 0, identity }
@@ -165,7 +164,7 @@ impl Track {
         scaled(decode as i64 + self.shift, TICKS_PER_SECOND, self.samples.timescale())
     }
 
-    /// Its language (ISO 639-2); none where it is unknown or undetermined.
+    /// Its language (ISO 639-2); `None` if unknown or undetermined.
     pub fn language_name(&self) -> Option<String> {
         language_code(self.language)
     }
@@ -193,7 +192,7 @@ pub struct Presentation {
     tracks: Vec<Track>,
     /// Tracks that are not sent, with the reason.
     left_out: Vec<LeftOut>,
-    /// Findings about the file, with their cures.
+    /// Findings about the file, with their remedies.
     warnings: Vec<String>,
     /// Earliest time of decoding, on the timeline of presentation: due time zero.
     due_origin: i64,
@@ -207,13 +206,13 @@ pub struct Presentation {
 pub struct LeftOut {
     /// Its number in the file.
     pub id: u32,
-    /// Why it is not sent, with its number and the cure.
+    /// Reason for not sending it, with its number and the remedy.
     pub reason: String,
 }
 
 impl LeftOut {
-    /// The reasons of the first of these tracks, and in the last element the number of the others.
-    /// A file may have hundreds, and no reader wants them all.
+    /// Returns the reasons of the first of these tracks, and in the last element the number of the
+    /// others. A file may have hundreds, too many to read.
     pub fn summary(left_out: &[LeftOut]) -> Vec<String> {
         let mut bytes = 0;
         let fits = |track: &&LeftOut| {
@@ -232,10 +231,10 @@ impl LeftOut {
 }
 
 impl Presentation {
-    /// Makes a presentation of these tracks.
+    /// Creates a presentation of these tracks.
     ///
     /// # Errors
-    /// No track can be sent, or their times are beyond what a plan holds.
+    /// No track can be sent, or their times exceed the limits of a plan.
     pub fn assemble(
         container: Container,
         file_bytes: u64,
@@ -297,12 +296,12 @@ impl Presentation {
         })
     }
 
-    /// The presentation of a file, moved to the title's start where its times begin a second or
-    /// more behind zero. The distance is whole in the time scale of each track, so that they stay
-    /// together.
+    /// Moves the presentation of a file to the title's start if its times begin a second or more
+    /// after zero. The distance is whole in the time scale of each track, so that the tracks stay
+    /// aligned.
     ///
     /// # Errors
-    /// None: the times were those of a presentation before.
+    /// None in practice: the times were valid in a presentation before.
     pub(crate) fn moved_to_start(mut self) -> Result<Presentation, Refusal> {
         let scales = self.tracks.iter().map(|track| track.samples.timescale());
         let common = scales.fold(0, gcd);
@@ -346,8 +345,8 @@ impl Presentation {
     }
 
     /// Findings about the file that a viewer notices although it is streamed, each one sentence
-    /// with a cure: the file is cut off at its end, or pictures are to be turned. A few at most;
-    /// none for nearly every file.
+    /// with a remedy: the file is truncated at its end, or pictures have to be rotated. A few at
+    /// most; empty for nearly every file.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -362,9 +361,9 @@ impl Presentation {
         self.presented_end_ticks
     }
 
-    /// Time of the file, by its own timestamps and edit lists, that is the title's start. Zero
-    /// where a track begins within the first second: B-frames and sound that begins later than
-    /// pictures do so in nearly every file.
+    /// Time of the title's start in the file's own timestamps and edit lists. Zero if a track
+    /// begins within the first second: B-frames, and sound that begins later than pictures, cause
+    /// that in nearly every file.
     pub fn file_origin_ticks(&self) -> u64 {
         self.file_origin_ticks
     }
@@ -407,7 +406,7 @@ impl Presentation {
         self.duration_ticks.div_ceil(CHAPTER_TICKS).min(u64::from(u32::MAX)) as u32
     }
 
-    /// The chapter in which `ticks` of due time lie.
+    /// Returns the chapter that contains `ticks` of due time.
     pub fn chapter_at(&self, ticks: u64) -> u32 {
         (ticks / CHAPTER_TICKS).min(u64::from(self.chapters() - 1)) as u32
     }
@@ -423,7 +422,8 @@ impl Presentation {
         first(chapter).min(end)..end
     }
 
-    /// The next chapter behind `chapter` in which a sample of a track is due; none at the end.
+    /// Returns the next chapter after `chapter` in which a sample of a track is due; `None` at the
+    /// end.
     pub fn following_chapter(&self, track: usize, chapter: u32) -> Option<u32> {
         let track = &self.tracks[track];
         let next = self.first_due(track, (u64::from(chapter) + 1) * CHAPTER_TICKS);
@@ -437,14 +437,14 @@ impl Presentation {
         (track.decode_ticks(sample.decode) - self.due_origin).max(0) as u64
     }
 
-    /// Due time at which presentation time `ticks` is decoded where samples are presented when they
-    /// are decoded: the time from which other tracks than that of pictures begin.
+    /// Due time of presentation time `ticks` if samples are presented when they are decoded: the
+    /// time from which tracks other than that of pictures begin.
     pub fn due_of_presented(&self, ticks: i64) -> u64 {
         (ticks - self.due_origin).max(0) as u64
     }
 
-    /// Presentation time behind all samples that are due before `ticks`: where reordered pictures
-    /// are due, later ones may be among those.
+    /// Presentation time after all samples that are due before `ticks`; with reordered pictures,
+    /// later ones may be among those.
     pub fn presented_behind(&self, ticks: u64) -> i64 {
         let reordered = self.tracks.iter().map(|track| {
             scaled(track.samples.offset_max().into(), TICKS_PER_SECOND, track.samples.timescale())
@@ -468,7 +468,7 @@ impl Presentation {
         earliest.min(0).unsigned_abs()
     }
 
-    /// The place at which play begins to show `presented_ticks`: the due time of the last
+    /// Returns the place at which play starts to show `presented_ticks`: the due time of the last
     /// random-access point of the pictures that is presented then or before, and its presentation
     /// time. Without pictures any sample is such a point.
     pub fn entry(&self, presented_ticks: u64) -> Entry {
@@ -499,8 +499,8 @@ impl Presentation {
         self.leading_track().samples.starts()
     }
 
-    /// The track whose random-access points are those of the presentation: the first of pictures,
-    /// else the first.
+    /// Returns the track whose random-access points are those of the presentation: the first of
+    /// pictures, else the first.
     pub fn leading_track(&self) -> &Track {
         &self.tracks[self.leading_index()]
     }
@@ -525,9 +525,9 @@ impl Presentation {
     }
 }
 
-/// Time of presentation that is the title's start, in whole units of a second: the start of the
-/// pictures, or of sound that begins over a second before them. Sound that prepares a decoder lies
-/// before the title's start.
+/// Presentation time of the title's start, in whole units of a second: the start of the pictures,
+/// or of sound that begins over a second before them. Sound that prepares a decoder is before the
+/// title's start.
 pub(crate) fn title_start(tracks: &[Track], units_per_second: u32) -> Option<i64> {
     let begins = |track: &Track| {
         let first = track.presented(&track.samples.sample(0));
@@ -546,8 +546,8 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Leaves out tracks with so many bytes of parameters that a session description would be larger
-/// than clients read: each track has a limit, and so have all.
+/// Omits tracks whose parameters would make a session description larger than clients read: each
+/// track has a limit, and so have all together.
 fn with_short_parameters(
     container: Container,
     tracks: Vec<Track>,

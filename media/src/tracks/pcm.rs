@@ -63,7 +63,7 @@ impl PcmConfig {
         self.wanted_frames() / self.block_packets()
     }
 
-    /// Frames of a block: those of its packets.
+    /// Frames of a block: the sum of those of its packets.
     pub fn block_frames(&self) -> u32 {
         self.packet_frames() * self.block_packets()
     }
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(sizes(PcmForm::MuLaw, 8000, 1), (160, 160, 1));
         assert_eq!(sizes(PcmForm::L16, 48_000, 2), (320, 960, 4));
         assert_eq!(sizes(PcmForm::L16, 44_100, 2), (294, 882, 4));
-        // 882 frames are no four packets of one size.
+        // 882 frames cannot be divided into four packets of one size.
         assert_eq!(sizes(PcmForm::L24, 44_100, 2), (220, 880, 6));
         assert_eq!(sizes(PcmForm::L24, 192_000, 8), (56, 3808, 24));
         assert_eq!(sizes(PcmForm::L24, 1, 255), (1, 1, 765));

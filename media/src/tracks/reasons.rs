@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reasons why a track is not sent, each with its cure: the same words for every container.
+//! Lists the reasons for not sending a track, each with its remedy, in the same words for every
+//! container.
 //!
 //! A command changes what is at fault and copies everything else. It writes Matroska, which holds
 //! nearly every codec: ffmpeg copies no PCM and no FLAC into MP4, and no VP9 into QuickTime. Text
 //! subtitles of an MP4 have no codec in Matroska and become SubRip; its time codes are dropped.
 //!
-//! Does not look at tracks.
+//! Does not examine tracks.
 
 use super::{Container, TrackMedia};
 
@@ -25,7 +26,7 @@ pub(crate) enum UnsentKind {
 }
 
 impl UnsentKind {
-    /// Reason why a track of this kind is not sent, with its cure.
+    /// Reason for not sending a track of this kind, with its remedy.
     pub(crate) fn reason(self, container: Container) -> String {
         match self {
             UnsentKind::Pictures => {
@@ -51,7 +52,7 @@ impl UnsentKind {
     }
 }
 
-/// Cure of a track whose codec, or its parameters, are at fault.
+/// Remedy for a track whose codec, or its parameters, are at fault.
 pub(crate) fn encode_anew(media: TrackMedia, container: Container) -> String {
     let (what, codec) = match media {
         TrackMedia::Video => ("them", "-c:v libx264"),
@@ -64,7 +65,7 @@ pub(crate) fn encode_anew(media: TrackMedia, container: Container) -> String {
     format!("encode {what} anew (ffmpeg -i IN {copy} {codec} OUT.mkv)")
 }
 
-/// Cure of a track whose container describes it wrongly.
+/// Remedy for a track whose container describes it wrongly.
 pub(crate) const fn remux(container: Container) -> &'static str {
     match container {
         Container::Matroska => "remux it (ffmpeg -i IN -map 0 -c copy OUT.mkv)",

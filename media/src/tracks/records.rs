@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decoder configuration records: the parameters of a codec as containers hold them.
 //!
-//! Matroska holds the same records as MP4, without the box around them. Each reader takes the
-//! record's bytes and returns the codec, or what is wrong with it, in words that follow the name of
-//! the codec.
+//! Matroska holds the same records as MP4, without the box around them. Each reader parses the
+//! record's bytes and returns the codec, or the fault, in words that follow the name of the codec.
 //!
 //! Sources: ISO/IEC 14496-15 §5.3.3.1 (avcC), §8.3.3.1 (hvcC); AV1-ISOBMFF §2.3 (av1C); ISO/IEC
 //! 14496-3 §1.6.2.1 (AudioSpecificConfig), §1.6.3.4 (rates).
@@ -20,7 +19,7 @@ pub(crate) fn avc(record: &[u8]) -> Result<Codec, &'static str> {
     let mut sets = Sets(rest);
     let cut_off = "the parameter sets of its configuration record (avcC) are cut off";
     let sequence_sets = sets.take(usize::from(count & 0x1f)).ok_or(cut_off)?;
-    // Old writers leave out what follows.
+    // Old writers omit the remaining fields.
     let count = sets.byte().unwrap_or(0);
     let picture_sets = sets.take(usize::from(count)).ok_or(cut_off)?;
     let profile = [*profile, *constraints, *level];
@@ -52,7 +51,7 @@ pub(crate) fn hevc(record: &[u8]) -> Result<Codec, &'static str> {
             (32, sets) => config.video_sets.extend(sets),
             (33, sets) => config.sequence_sets.extend(sets),
             (34, sets) => config.picture_sets.extend(sets),
-            // Supplemental information, which the samples have as well.
+            // Supplemental information, which is also in the samples.
             _ => {}
         }
     }
@@ -78,8 +77,8 @@ pub(crate) fn av1(record: &[u8]) -> Result<Codec, &'static str> {
     }))
 }
 
-/// Reads an AudioSpecificConfig; `channels` are those that the container tells, for a configuration
-/// that describes its own by a list of elements.
+/// Parses an AudioSpecificConfig; `channels` is the number in the container, for a configuration
+/// that describes its channels by a list of elements.
 pub(crate) fn aac(specific: &[u8], channels: u8) -> Result<Codec, &'static str> {
     let unknown = "no AudioSpecificConfig that is known";
     let mut bits = Bits { bytes: specific, at: 0 };
@@ -108,7 +107,7 @@ fn length_bytes(field: u8) -> Result<u8, &'static str> {
     }
 }
 
-/// Parameter sets, each behind its length in two bytes.
+/// Parameter sets, each after its length in two bytes.
 struct Sets<'a>(&'a [u8]);
 
 impl Sets<'_> {
@@ -176,7 +175,7 @@ pub(super) fn aac_unit_samples(specific: &[u8]) -> Option<u32> {
     let mut object_type = bits.object_type()?;
     bits.rate_hz()?;
     bits.take(4)?;
-    // Replication, told before the core codec.
+    // Spectral band replication is signalled before the core codec.
     if matches!(object_type, 5 | 29) {
         bits.rate_hz()?;
         object_type = bits.object_type()?;
@@ -189,8 +188,9 @@ pub(super) fn aac_unit_samples(specific: &[u8]) -> Option<u32> {
     Some(if bits.take(1)? == 0 { long } else { short })
 }
 
-/// Object types whose frames RFC 3640 sends as AAC-hbr: Main, LC, SSR, LTP, HE-AAC and its second
-/// version, scalable, error resilient ones, low delay ones, and USAC (ISO/IEC 14496-3 table 1.17).
+/// Object types whose frames RFC 3640 sends as AAC-hbr: Main, LC, SSR, LTP, high efficiency (SBR)
+/// and its second version, scalable, error resilient ones, low delay ones, and USAC (ISO/IEC
+/// 14496-3 table 1.17).
 const OBJECT_TYPES: [u8; 12] = [1, 2, 3, 4, 5, 6, 17, 19, 23, 29, 39, 42];
 
 /// Sampling frequencies by index (ISO/IEC 14496-3 table 1.18).
@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn audio_configurations_have_the_rate_of_their_core() {
         assert_eq!(found(&[0x12, 0x10]), Some((2, 44_100, 2)));
-        // HE-AAC: 24 kHz, doubled to 48 kHz by the decoder.
+        // High-efficiency AAC: 24 kHz, doubled to 48 kHz by the decoder.
         assert_eq!(found(&[0x2b, 0x11, 0x88, 0x00]), Some((5, 24_000, 2)));
         assert_eq!(found(&[0xeb, 0x09, 0x88, 0x00]), Some((29, 24_000, 1)));
-        // A rate of its own, 24 bits.
+        // An explicit rate of 24 bits.
         assert_eq!(found(&[0x17, 0x80, 0x5d, 0xc0, 0x10]), Some((2, 48_000, 2)));
         // USAC, by the escaped object type 42.
         assert_eq!(found(&[0xf9, 0x46, 0x40]), Some((42, 48_000, 2)));
@@ -256,7 +256,7 @@ mod tests {
     fn units_have_the_samples_that_their_configuration_tells() {
         assert_eq!(aac_unit_samples(&[0x12, 0x10]), Some(1024));
         assert_eq!(aac_unit_samples(&[0x12, 0x14]), Some(960));
-        // HE-AAC: the core's are counted, as the RTP clock does.
+        // High-efficiency AAC: samples of the core are counted, as by the RTP clock.
         assert_eq!(aac_unit_samples(&[0x2b, 0x11, 0x88, 0x00]), Some(1024));
         assert_eq!(aac_unit_samples(&[0xf9, 0x46, 0x40]), None, "USAC");
         assert_eq!(aac_unit_samples(&[0x12]), None);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sample table: place, size and times of each sample of a track.
 //!
-//! The same for every container: a demuxer pushes samples in decoding order, and neighbours that
-//! continue each other share a record. Costs 4 bytes a sample for its size; 8 more where the
-//! presentation offset differs from that of the sample before (pictures with B-frames); 4 for each
-//! random-access point where not every sample is one; 16 for each row of neighbours in the file and
-//! for each change of duration. An hour of 25 pictures a second with B-frames and of AAC takes 1.8
-//! MB. A sample is found by binary search; neighbours by one step each.
+//! The table is the same for every container: a demuxer pushes samples in decoding order, and
+//! neighbours that continue each other share a record. Costs 4 bytes a sample for its size; 8 more
+//! if the presentation offset differs from that of the sample before (pictures with B-frames); 4
+//! for each random-access point if not every sample is one; 16 for each row of adjacent samples in
+//! the file and for each change of duration. An hour of 25 pictures a second with B-frames and of
+//! AAC needs 1.8 MB. A sample is found by binary search; neighbours by one step each.
 //!
 //! Sources: ISO/IEC 14496-12 §8.6.1 (times), §8.6.2 (sync samples), §8.7 (places).
 //! Does not read files.
@@ -26,15 +26,15 @@ pub struct MediaSample {
     pub offset: i32,
     /// Time until the next sample's decoding.
     pub duration: u32,
-    /// True when decoding can start with it.
+    /// True if decoding can start with it.
     pub is_start: bool,
 }
 
-/// Reason why a sample is not taken into a table.
+/// Reason for not adding a sample to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SampleFault {
-    /// It does not lie in the file.
+    /// It is not inside of the file.
     #[error("lies at {offset}, {bytes} bytes long, and the file has {file_bytes} bytes")]
     OutsideFile {
         /// Offset of its first byte.
@@ -84,7 +84,7 @@ pub enum SampleFault {
         /// Limit.
         limit: u64,
     },
-    /// Its time of decoding is before that of the sample before it, or past all times.
+    /// Its decoding time is before that of the sample before it, or exceeds the limit of times.
     #[error("is decoded at {decode}, before the sample before it or beyond all times")]
     Time {
         /// Time of decoding.
@@ -95,8 +95,8 @@ pub enum SampleFault {
 /// Largest sample: a second of 128 Mb/s, and more than a key frame of any profile.
 pub const SAMPLE_BYTES_MAX: u32 = 16 << 20;
 
-/// Most samples: a hundred hours of sound, or more of pictures. The tables of so many take 64 MB at
-/// best; [`table_bytes_max`] bounds them where they take more.
+/// Most samples: a hundred hours of sound, or more of pictures. The tables of that many need at
+/// least 64 MB; [`table_bytes_max`] bounds them if they need more.
 pub const SAMPLES_MAX: u32 = 1 << 24;
 
 /// Most samples of a second: sound of 2.5 ms a frame has 400.
@@ -111,15 +111,15 @@ const TABLE_BYTES: (u64, u64) = (72 << 20, 256 << 20);
 /// Bytes of a file for each of its tables.
 const FILE_BYTES_PER_TABLE_BYTE: u64 = 16;
 
-/// Most bytes of the tables of all tracks of a file: a sixteenth of it, but 72 MiB of a small file
-/// and 256 MiB of any. A day of 25 pictures a second with B-frames and of AAC takes 48 MB in an MP4
-/// and 142 MB in Matroska, where no frame lies directly behind another, and is a file of 5 GB and
-/// more. Made to harm, a table takes 48 bytes a sample.
+/// Most bytes of the tables of all tracks of a file: a sixteenth of it, but at least 72 MiB and at
+/// most 256 MiB. A day of 25 pictures a second with B-frames and of AAC needs 48 MB in an MP4 and
+/// 142 MB in Matroska, where no frame directly follows another, and is a file of 5 GB and more. A
+/// malicious table needs 48 bytes a sample.
 pub(crate) fn table_bytes_max(file_bytes: u64) -> u64 {
     (file_bytes / FILE_BYTES_PER_TABLE_BYTE).clamp(TABLE_BYTES.0, TABLE_BYTES.1)
 }
 
-/// Checks that the tables of a file, of so many bytes, are not too large.
+/// Checks that the tables of a file, of this many bytes, are not too large.
 pub(crate) fn check_table_bytes(bytes: u64, file_bytes: u64) -> Result<(), SampleFault> {
     let limit = table_bytes_max(file_bytes);
     match bytes <= limit {
@@ -137,7 +137,7 @@ const SECOND_BYTES_MAX: u64 = 64 << 20;
 /// Latest time of decoding, in units of any time scale.
 const TIME_MAX: u64 = 1 << 62;
 
-/// Samples that lie one behind the other in the file.
+/// Samples that are adjacent in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) first: u32,
@@ -167,7 +167,7 @@ pub struct SampleTable {
     pub(super) rows: Vec<Row>,
     pub(super) paces: Vec<Pace>,
     pub(super) offsets: Vec<Offset>,
-    /// Numbers of the random-access points; none where every sample is one.
+    /// Numbers of the random-access points; `None` if every sample is one.
     pub(super) starts: Option<Vec<u32>>,
     pub(super) bytes: u64,
     pub(super) presented_end: i64,
@@ -200,7 +200,7 @@ impl SampleTable {
         (size_of::<SampleTable>() + all) as u64
     }
 
-    /// Memory of its entries, without what is set aside for more while it grows.
+    /// Memory of its entries, without the reserve for growth.
     fn entry_bytes(&self) -> u64 {
         let starts = self.starts.as_ref().map_or(0, |starts| size_of_val(&starts[..]));
         let parts = size_of_val(&self.sizes[..])
@@ -237,7 +237,7 @@ impl SampleTable {
         self.starts.as_ref().map_or(self.sizes.len(), Vec::len)
     }
 
-    /// A sample. Panics if there is no such sample.
+    /// Returns a sample. Panics if there is no such sample.
     pub fn sample(&self, number: usize) -> MediaSample {
         self.samples(number..number + 1).next().expect("the sample is there")
     }
@@ -277,8 +277,8 @@ impl SampleTable {
         pace.first as usize + low as usize
     }
 
-    /// Number of the last random-access point for which `fits`; those behind one that does not fit
-    /// do not fit either.
+    /// Number of the last random-access point for which `fits` is true; points after one that does
+    /// not fit do not fit either.
     pub fn last_start(&self, fits: impl Fn(&MediaSample) -> bool) -> Option<usize> {
         let (mut low, mut high) = (0, self.starts());
         while low < high {
@@ -302,7 +302,8 @@ impl SampleTable {
         }
     }
 
-    /// Presents every sample `units` later. The caller keeps presentation offsets within an i32.
+    /// Presents every sample `units` later. The caller ensures that presentation offsets fit an
+    /// i32.
     pub(crate) fn present_later(&mut self, units: i32) {
         for offset in &mut self.offsets {
             offset.offset += units;
@@ -429,12 +430,12 @@ impl SampleTableBuilder {
         push(self.table.starts.get_or_insert_default(), number as u32);
     }
 
-    /// Memory that the samples so far take, and an eighth more in a long table.
+    /// Memory of the samples so far, and an eighth more in a long table.
     pub fn table_bytes(&self) -> u64 {
         self.table.entry_bytes()
     }
 
-    /// True when there is no sample yet.
+    /// True if there is no sample yet.
     pub fn is_empty(&self) -> bool {
         self.table.sizes.is_empty()
     }
@@ -449,11 +450,11 @@ impl SampleTableBuilder {
         self.end
     }
 
-    /// Adds a sample. Its time of decoding is not before that of the sample before it, which lasts
+    /// Adds a sample. Its decoding time is not before that of the sample before it, which lasts
     /// until then.
     ///
     /// # Errors
-    /// It lies outside of the file, overlaps others, is too large, or is out of order.
+    /// It is outside of the file, overlaps others, is too large, or is out of order.
     pub fn push(&mut self, sample: MediaSample) -> Result<(), SampleFault> {
         let MediaSample { file_offset, bytes, decode, offset, duration, is_start } = sample;
         self.check(&sample)?;
@@ -498,7 +499,7 @@ impl SampleTableBuilder {
         if self.table.bytes + u64::from(bytes) > file_bytes {
             return Err(SampleFault::Overlap);
         }
-        // Samples without bytes must not make a table larger than their file.
+        // Empty samples must not make a table larger than their file.
         let limit = u32::try_from(file_bytes).unwrap_or(u32::MAX).min(SAMPLES_MAX);
         if self.table.sizes.len() >= limit as usize {
             return Err(SampleFault::TooMany { limit });
@@ -555,18 +556,18 @@ impl SampleTableBuilder {
         if self.is_empty() {
             return None;
         }
-        // A sample whose end the next has set may last as long as those before: a table is the same
-        // however it came about.
+        // The next sample has set the duration of the one before it, which may now equal that of
+        // earlier ones: the table must not depend on the order of these steps.
         self.table.paces.dedup_by(|next, before| {
             let samples = u64::from(next.first - before.first);
             next.duration == before.duration
                 && next.decode == before.decode + samples * u64::from(before.duration)
         });
         let table = &mut self.table;
-        // As where all were marked from the beginning.
+        // The same as if all were marked from the start.
         let samples = table.sizes.len();
         table.starts.take_if(|starts| starts.len() == samples);
-        // A table is kept for as long as its file is served, and grew by doubling.
+        // A table stays in memory as long as its file is served, and grew by doubling.
         table.sizes.shrink_to_fit();
         table.rows.shrink_to_fit();
         table.paces.shrink_to_fit();
@@ -582,8 +583,8 @@ impl SampleTableBuilder {
     }
 }
 
-/// Adds an element. A long list grows by an eighth and not to twice its length: a table is as large
-/// as a file makes it.
+/// Adds an element. A long list grows by an eighth instead of doubling: a file determines the size
+/// of its tables.
 #[inline]
 fn push<T>(list: &mut Vec<T>, element: T) {
     if list.len() == list.capacity() && list.len() >= LONG_LIST {

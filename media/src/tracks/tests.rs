@@ -86,7 +86,7 @@ fn title_starts_with_the_first_sample_of_a_file_that_begins_late() {
     assert_eq!(early.file_origin_ticks(), 0);
     assert_eq!(early.tracks()[1].shift, -1024, "sound that prepares the decoder");
     assert_eq!(late.file_origin_ticks(), 5000 * TICKS_PER_SECOND);
-    // Tracks, durations, and places to start are those of the same film at zero.
+    // Tracks, durations, and places to start equal those of the same film at zero.
     let moved = Presentation { file_origin_ticks: 0, ..late.clone() };
     assert_eq!(moved, early);
     let sound = late.tracks()[1].clone();
@@ -236,7 +236,7 @@ fn a_sample_ended_by_the_next_joins_those_that_last_as_long() {
         duration,
         is_start: true,
     };
-    // The third says 1 and lasts 3, because the fourth begins then.
+    // The third has a duration of 1 and lasts 3, because the fourth begins then.
     let made = table(10, &[sample(0, 3), sample(3, 3), sample(6, 1), sample(9, 3)]);
     assert_eq!(made, table(10, &[sample(0, 3), sample(3, 3), sample(6, 3), sample(9, 3)]));
 }
@@ -352,7 +352,7 @@ fn samples_that_cannot_be_sent_are_refused() {
 }
 
 /// Bytes of the tables of an hour of 25 pictures a second with B-frames, and of AAC at 48 kHz. In
-/// an MP4 half a second of a track lies together; in Matroska no frame lies behind another.
+/// an MP4 half a second of a track is contiguous; in Matroska no frame directly follows another.
 fn tables_of_an_hour(is_apart: bool) -> u64 {
     let mut video = SampleTableBuilder::new(90_000, FILM_BYTES);
     let mut sound = SampleTableBuilder::new(48_000, FILM_BYTES);

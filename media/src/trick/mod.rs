@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trick play: the pictures of a file that are shown at another rate, or backwards, as a
-//! presentation of their own.
+//! Trick play shows the pictures of a file at another rate, or backwards, as a separate
+//! presentation.
 //!
-//! Pictures at random-access points alone are sent: they need no other. A [`TrickPlan`] chooses
-//! them for one [`PlayScale`], in the order in which they are shown, and gives each the time at
-//! which it is shown on a timeline that runs as fast as a clock on the wall ([`TrickTimeline`]).
-//! The result is a [`Presentation`] with one track, so everything that plays tracks plays it;
-//! sequence numbers and timestamps run on (RFC 2326 §12.34). Pictures are at least a tenth of a
-//! second apart, and further where they would take more than twice the bitrate of the title.
+//! Only pictures at random-access points are sent: they need no other. A [`TrickPlan`] chooses them
+//! for one [`PlayScale`], in display order, and gives each its display time on a timeline that runs
+//! at the speed of a wall clock ([`TrickTimeline`]). The result is a [`Presentation`] with one
+//! track, so every player of tracks plays it; sequence numbers and timestamps continue (RFC 2326
+//! §12.34). Pictures are at least a tenth of a second apart, and further if they would need more
+//! than twice the bitrate of the title.
 //!
 //! Costs a look-up for each random-access point, once a file and scale, and 32 bytes of memory for
 //! each picture.
@@ -36,7 +36,7 @@ pub struct TrickPlan {
     timeline: TrickTimeline,
     /// The pictures: one track.
     presentation: Presentation,
-    /// Numbers of their places to start in the plan of a transport stream; none of a file with
+    /// Numbers of their places to start in the plan of a transport stream; empty for a file with
     /// tracks.
     entries: Option<Vec<u32>>,
 }
@@ -51,7 +51,7 @@ struct Candidate {
 }
 
 impl TrickPlan {
-    /// Chooses the pictures of a file with tracks; none where it has no pictures.
+    /// Chooses the pictures of a file with tracks; `None` if it has no pictures.
     pub fn of_tracks(presentation: &Presentation, scale: PlayScale) -> Option<TrickPlan> {
         let track = presentation.leading_track();
         if track.codec.media() != TrackMedia::Video {
@@ -91,8 +91,8 @@ impl TrickPlan {
         Some(TrickPlan { timeline, presentation, entries: None })
     }
 
-    /// Chooses the pictures of a transport stream; none where it has no pictures, or one place to
-    /// start alone.
+    /// Chooses the pictures of a transport stream; `None` if it has no pictures, or only one place
+    /// to start.
     pub fn of_stream(plan: &PacketPlan, scale: PlayScale) -> Option<TrickPlan> {
         let has_pictures = plan.streams().iter().any(|stream| is_video(stream.stream_type));
         let entries = plan.entries();
@@ -104,7 +104,7 @@ impl TrickPlan {
             let entry = &entries[index];
             let next = entries.get(index + 1).map_or(plan.ts_packets(), |next| next.ts_packet);
             let (file_offset, _) = plan.ts_run(entry.ts_packet, 1).unwrap_or_default();
-            // The picture is somewhere in this range; its size is not known yet.
+            // The range contains the picture; its size is not known yet.
             let bytes = (next - entry.ts_packet).min(RANGE_PACKETS_MAX) * TS_PACKET_BYTES as u64;
             let ticks = timeline.ticks(entry.presented_ticks);
             Candidate { ticks, file_offset, bytes: bytes as u32, number: index as u32 }
@@ -127,8 +127,8 @@ impl TrickPlan {
         self.timeline
     }
 
-    /// Lays out the packets of a chapter; `plan` is that of the transport stream of which the
-    /// pictures are, whole or as an elementary stream; none for a file with tracks.
+    /// Lays out the packets of a chapter; `plan` is that of the transport stream with the pictures,
+    /// whole or as an elementary stream; `None` for a file with tracks.
     ///
     /// # Errors
     /// `file` cannot be read.
@@ -167,8 +167,8 @@ impl TrickPlan {
     }
 }
 
-/// Chooses from `count` candidates, given in the order of the file: in the order in which they are
-/// shown, none sooner behind another than `apart` or [`APART_TICKS`].
+/// Chooses from `count` candidates, given in file order: returns them in display order, each at
+/// least `apart` or [`APART_TICKS`] after the one before.
 fn choose(
     count: usize,
     scale: PlayScale,
@@ -188,7 +188,7 @@ fn choose(
     chosen
 }
 
-/// Makes a presentation of the chosen pictures; none without any.
+/// Creates a presentation of the chosen pictures; `None` without any.
 fn assemble(
     (container, file_bytes): (Container, u64),
     about: impl FnOnce(SampleTable) -> Track,
@@ -201,7 +201,7 @@ fn assemble(
         let decode = units(picture.ticks);
         let end = match chosen.get(index + 1) {
             Some(next) => units(next.ticks),
-            // The last is shown as long as what it stands for.
+            // The last picture is shown for the duration that it represents.
             None => units(timeline.end_ticks().max(picture.ticks + APART_TICKS)),
         };
         // Its place is one of a plan that has passed these checks.
@@ -219,19 +219,19 @@ fn assemble(
     Presentation::assemble(container, file_bytes, vec![track], Vec::new()).ok()
 }
 
-/// Least distance of pictures: more than ten a second are of no use to an eye that looks for a
-/// place, and each is a key frame.
+/// Least distance of pictures: a viewer who searches for a place cannot use more than ten a second,
+/// and each is a key frame.
 const APART_TICKS: u64 = TICKS_PER_SECOND / 10;
 
-/// Bitrate of the pictures, by that of the track in normal play, and where that is less than a key
-/// frame a second needs.
+/// Largest bitrate of the pictures, as a multiple of that of the track in normal play; and the
+/// least limit, for a track whose rate is too low for a key frame a second.
 const RATE_LIMIT: u64 = 2;
 const RATE_MIN: u64 = 2_000_000;
 
 /// Units of a second in the table: those of RTP timestamps.
 const TIMESCALE: u32 = (TICKS_PER_SECOND / TICKS_PER_TIMESTAMP) as u32;
 
-/// Transport stream packets among which a picture is said to lie: 4 MiB.
+/// Most transport stream packets of a range that holds a picture: 4 MiB.
 const RANGE_PACKETS_MAX: u64 = (4 << 20) / TS_PACKET_BYTES as u64;
 
 #[cfg(test)]

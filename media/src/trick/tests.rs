@@ -31,7 +31,7 @@ fn title(pictures: u32, group: u32, (start_bytes, bytes): (u32, u32)) -> Present
         picture_sets: vec![vec![0x68, 2]],
     });
     let samples = table.finish().unwrap();
-    // An edit list takes away what reordering adds.
+    // An edit list removes the delay of reordering.
     let track = Track { shift: -2, ..Track::new(7, codec, samples, IDENTITY) };
     Presentation::assemble(Container::Mp4, 1 << 40, vec![track], Vec::new()).unwrap()
 }
@@ -97,7 +97,7 @@ fn pictures_are_a_tenth_of_a_second_apart_and_keep_to_twice_the_bitrate() {
     let all = times(&plan);
     assert!(all.windows(2).all(|pair| pair[1].1 - pair[0].1 >= 0.1 - 1e-9), "{all:?}");
     assert!(all.len() > 60, "{}", all.len());
-    // 8 Mb/s, of which key frames of 500 kB each second: as they are 32 Mb/s at 8 times.
+    // 8 Mb/s, of which key frames of 500 kB each second: without thinning 32 Mb/s at 8 times.
     let title = title(3000, 25, (500_000, 20_000));
     let rate = title.bits_per_second() as f64;
     let plan = TrickPlan::of_tracks(&title, PlayScale::nearest(8.0)).unwrap();

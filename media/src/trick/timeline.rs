@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// A viewing rate (RFC 2326 §12.34): 1, 2, 4, 8 or 16 times as fast as it was taken, or as fast
+/// A viewing rate (RFC 2326 §12.34): 1, 2, 4, 8 or 16 times the recorded speed, forwards or
 /// backwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlayScale(i8);
@@ -14,8 +14,7 @@ impl PlayScale {
     /// Normal play.
     pub const ONE: PlayScale = PlayScale(1);
 
-    /// The rate nearest to the one asked for, by their ratio; forwards for 0 and for what is no
-    /// number.
+    /// Returns the rate nearest to the requested one, by their ratio; forwards for 0 and for NaN.
     pub fn nearest(wanted: f64) -> PlayScale {
         let doublings = wanted.abs().log2().round().clamp(0.0, f64::from(DOUBLINGS_MAX));
         // No number is cast to zero.
@@ -28,7 +27,7 @@ impl PlayScale {
         self.0 == 1
     }
 
-    /// True when the last picture is shown first.
+    /// True if the last picture is shown first.
     pub const fn is_backwards(self) -> bool {
         self.0 < 0
     }
@@ -95,7 +94,8 @@ impl TrickTimeline {
         }
     }
 
-    /// The end of the timeline: when the end of the file is shown, or backwards its beginning.
+    /// The end of the timeline: the display time of the end of the file, or backwards that of its
+    /// start.
     pub fn end_ticks(&self) -> u64 {
         self.file_end_ticks / self.scale.factor()
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds where play can start: the access units of one elementary stream that need no other.
+//! Finds entry points: access units of one elementary stream at which play can start.
 //!
-//! The multiplexer may say so (random_access_indicator, ISO/IEC 13818-1 §2.4.3.5); where it does
-//! not, the first bytes of each PES packet are searched for a start code that tells: a sequence
-//! header or intra picture of MPEG-1/2 (ISO/IEC 13818-2 §6.2) or MPEG-4 part 2, or a random access
-//! point of H.264 and H.265 ([`crate::random_access`]). Of these two the bytes up to the first
-//! slice also tell the parameter sets in force, and which places lack them. In a stream without
-//! video every PES packet of the sound is a place to start.
+//! The multiplexer may signal them (random_access_indicator, ISO/IEC 13818-1 §2.4.3.5). Otherwise
+//! the first bytes of each PES packet are searched for a start code that decides: a sequence header
+//! or intra picture of MPEG-1/2 (ISO/IEC 13818-2 §6.2) or MPEG-4 part 2, or a random access point
+//! of H.264 and H.265 ([`crate::random_access`]). For H.264 and H.265 the bytes up to the first
+//! slice also contain the active parameter sets, and show which entry points lack them. In a stream
+//! without video every audio PES packet is an entry point.
 //!
-//! Costs a byte-by-byte walk over the start of each video frame, at most [`PROBE_BYTES_MAX`];
-//! pictures are not decoded and PES packets are taken for access units, as they are in practice.
+//! Costs a byte-by-byte scan of the start of each video frame, at most [`PROBE_BYTES_MAX`].
+//! Pictures are not decoded. A PES packet is assumed to hold one access unit, as it does in
+//! practice.
 
 use super::TsPacket;
 use super::lead::EntryContext;
@@ -19,14 +20,14 @@ use super::unit_starts::UnitStarts;
 use crate::plan::EntryPoint;
 use crate::random_access::AccessReader;
 
-/// Bytes of a PES packet searched for a deciding start code. Before the first slice there may be
-/// delimiters, parameter sets and captions or metadata (SEI).
+/// Bytes of a PES packet searched for a deciding start code. Delimiters, parameter sets and
+/// captions or metadata (SEI) may precede the first slice.
 const PROBE_BYTES_MAX: u32 = 4096;
 
-/// Entries kept: 10 MiB. When they are more, every second is given up.
+/// Entry points stored: 10 MiB. Above the limit every second one is dropped.
 pub(super) const ENTRIES_MAX: usize = 1 << 18;
 
-/// Rule by which play can start at an access unit, by coding.
+/// Rule, by coding, that decides if play can start at an access unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryRule {
     /// MPEG-1 and MPEG-2 video.
@@ -34,9 +35,9 @@ enum EntryRule {
     Mpeg4,
     H264,
     H265,
-    /// Sound: always.
+    /// Audio: always.
     Audio,
-    /// The multiplexer's indicator alone decides.
+    /// Only the multiplexer's indicator decides.
     Indicated,
 }
 
@@ -46,27 +47,27 @@ fn rule(stream_type: u8) -> EntryRule {
         0x10 => EntryRule::Mpeg4,
         0x1b => EntryRule::H264,
         0x24 => EntryRule::H265,
-        // MPEG sound; Dolby and DTS as assigned by ATSC A/53 part 3 and Blu-ray.
+        // MPEG audio; Dolby and DTS as assigned by ATSC A/53 part 3 and Blu-ray.
         0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x80..=0x87 | 0xa1 | 0xa2 => EntryRule::Audio,
         _ => EntryRule::Indicated,
     }
 }
 
-/// True for the stream types of pictures.
+/// True for the stream types of video.
 pub(crate) fn is_video(stream_type: u8) -> bool {
     // Also H.264 and H.265 extensions, JPEG 2000, H.266, EVC, AVS and VC-1.
     matches!(stream_type, 0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea)
         || !matches!(rule(stream_type), EntryRule::Audio | EntryRule::Indicated)
 }
 
-/// True for the stream types of pictures and sound; those of private data, which may be sound by
-/// their descriptors, are not looked at.
+/// True for the stream types of video and audio. Private data, which descriptors may identify as
+/// audio, is excluded.
 pub(super) fn is_played(stream_type: u8) -> bool {
     is_video(stream_type) || rule(stream_type) == EntryRule::Audio
 }
 
-/// The elementary stream whose access units are looked at: the first video of the programme, else
-/// its first sound, else its first stream.
+/// Chooses the elementary stream that is searched: the first video of the programme, otherwise its
+/// first audio, otherwise its first stream.
 fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
     let streams = || map.streams.iter().map(|&(pid, stream_type)| (pid, stream_type));
     streams()
@@ -76,55 +77,57 @@ fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
         .map(|(pid, stream_type)| (pid, rule(stream_type)))
 }
 
-/// PID of the stream whose access units places to start are.
+/// Returns the PID of the stream that is searched for entry points.
 pub(super) fn chosen_pid(map: &ProgrammeMap) -> Option<u16> {
     chosen(map).map(|(pid, _)| pid)
 }
 
-/// Search of one access unit for a start code that decides.
+/// Search of one access unit for a deciding start code.
 #[derive(Clone)]
 struct Probe {
     entry: (EntryPoint, EntryContext),
-    /// Bytes of the PES header still to come.
+    /// Remaining bytes of the PES header.
     skip: usize,
     budget: u32,
-    /// The last bytes, the latest lowest; zeros would look like the start of a start code.
+    /// The last bytes, the latest in the lowest bits. The initial value is all ones, because zeros
+    /// would look like the start of a start code.
     window: u64,
-    /// Of H.264 and H.265.
+    /// Only for H.264 and H.265.
     access: Option<AccessReader>,
-    /// The multiplexer announced it; its parameter sets alone are looked for.
+    /// True if the multiplexer announced the entry point; then the search only collects parameter
+    /// sets.
     is_announced: bool,
 }
 
-/// Places where play can start.
+/// Collects the entry points of a stream.
 #[derive(Clone, Default)]
 pub(super) struct EntryFinder {
     watched: Option<(u16, EntryRule)>,
     probe: Option<Probe>,
-    /// The multiplexer announced an entry for the next access unit.
+    /// True if the multiplexer announced an entry point for the next access unit.
     is_announced: bool,
     parameters: ParameterReader,
     entries: Vec<(EntryPoint, EntryContext)>,
     units: UnitStarts,
-    /// The first access unit, if it has a presentation time, and that.
+    /// The first access unit and its presentation time; the inner value is none if it has no time.
     begin: Option<Option<(u64, u32)>>,
-    /// Access unit of the last entry, thinned or not.
+    /// Access unit of the last entry point, stored or not.
     last: Option<u64>,
-    /// Access unit that is not over yet, and the last packet of the stream so far.
+    /// The current access unit, and the last packet of the stream so far.
     unit: Option<u64>,
     last_packet: u64,
     found: u64,
-    /// One in so many entries is kept.
+    /// One in this many entry points is stored.
     keep_one_in: u64,
 }
 
 impl EntryFinder {
-    /// One of a stream without an end.
+    /// Creates the finder of an endless stream.
     pub(super) fn of_channel() -> EntryFinder {
         EntryFinder { parameters: ParameterReader::of_channel(), ..EntryFinder::default() }
     }
 
-    /// Watches the stream that `map` suggests; the PID of it.
+    /// Chooses a stream of `map` to search and returns its PID.
     pub(super) fn watch(&mut self, map: &ProgrammeMap) -> Option<u16> {
         let chosen = chosen(map);
         if chosen != self.watched {
@@ -138,66 +141,66 @@ impl EntryFinder {
         chosen.map(|(pid, _)| pid)
     }
 
-    /// Forgets the entries found so far: they were those of another programme.
+    /// Drops the entry points found so far, which belong to another programme.
     pub(super) fn forget(&mut self) {
         *self = Self { watched: self.watched, ..Self::default() };
     }
 
-    /// Notes that a packet is one of the stream watched.
+    /// Records a packet of the searched stream.
     #[inline]
     pub(super) fn note_packet(&mut self, index: u64) {
         self.last_packet = index;
     }
 
-    /// True when packets that do not start a unit are needed.
+    /// True if packets that do not start a unit are needed.
     #[inline]
     pub(super) fn is_probing(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// The first access unit of the stream and its presentation time, modulo 2³² at 90 kHz.
+    /// Returns the first access unit of the stream and its presentation time, modulo 2³² at 90 kHz.
     pub(super) fn begin(&self) -> Option<(u64, u32)> {
         self.begin.flatten()
     }
 
-    /// The starts of the last access units.
+    /// Returns the starts of the last access units.
     pub(super) fn units(&self) -> &UnitStarts {
         &self.units
     }
 
-    /// The entries that are kept.
+    /// Returns the stored entry points.
     pub(super) fn entries(&self) -> &[(EntryPoint, EntryContext)] {
         &self.entries
     }
 
-    /// First packet of an access unit of which it is not known yet whether play can start there.
+    /// Returns the first packet of the access unit whose search is not finished.
     pub(super) fn undecided(&self) -> Option<u64> {
         self.probe.as_ref().map(|probe| probe.entry.0.access_unit)
     }
 
-    /// Drops what lies before a packet, of a stream without an end.
+    /// Drops the entry points and units of an endless stream before a packet.
     pub(super) fn drop_before(&mut self, packet: u64) {
         self.entries.retain(|(entry, _)| entry.access_unit >= packet);
         self.units.drop_before(packet);
     }
 
-    /// Notes that times are set anew at an access unit.
+    /// Records a timestamp discontinuity at an access unit.
     pub(super) fn note_break(&mut self, access_unit: u64) {
         self.units.note_break(access_unit);
     }
 
-    /// Parameter sets that entries lack.
+    /// Returns the parameter sets that entry points lack.
     pub(super) fn parameters(&self) -> &[ParameterSets] {
         self.parameters.kept()
     }
 
-    /// The entries that are kept, and the parameter sets that they lack.
+    /// Returns the stored entry points, and the parameter sets that they lack.
     pub(super) fn into_entries(mut self) -> (Vec<(EntryPoint, EntryContext)>, Vec<ParameterSets>) {
         self.end_unit();
         (self.entries, self.parameters.kept().to_vec())
     }
 
-    /// Ends the access unit that is probed, and that of the last entry.
+    /// Ends the probed access unit, and that of the last entry point.
     fn end_unit(&mut self) {
         if let Some(probe) = self.probe.take() {
             self.parameters.end_unit();
@@ -214,14 +217,14 @@ impl EntryFinder {
         }
     }
 
-    /// Takes a place where play can start, whose access unit was probed.
+    /// Adds a probed entry point, with the parameter sets that it lacks.
     fn enter(&mut self, (entry, context): (EntryPoint, EntryContext)) {
         let lacking = self.parameters.lacking();
         self.push((entry, context.lacking(lacking)));
     }
 
-    /// Takes a packet of the stream watched. `tables_from` is where a decoder has to begin to
-    /// have its tables in time, and `start` what is known of them.
+    /// Consumes a packet of the searched stream. `tables_from` is the packet from which a decoder
+    /// receives the tables in time; `start` holds the current tables.
     pub(super) fn feed(
         &mut self,
         index: u64,
@@ -294,7 +297,7 @@ impl EntryFinder {
     }
 }
 
-/// The presentation time of a PES packet, if it lies in these its first bytes (§2.4.3.7).
+/// Parses the presentation time of a PES packet, if it lies within these first bytes (§2.4.3.7).
 pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
     let [0, 0, 1, _, _, _, _, flags, _, a, b, c, d, e, ..] = *bytes else { return None };
     let bits = |byte: u8, shift: u32| u64::from(byte >> 1) << shift;
@@ -317,7 +320,7 @@ impl Probe {
         Probe { entry, skip, budget, window, access, is_announced }
     }
 
-    /// Walks on; whether play can start here, once that is known.
+    /// Scans further bytes. Returns true if play can start here, false if not, none if undecided.
     fn walk(
         &mut self,
         bytes: &[u8],
@@ -344,7 +347,7 @@ impl Probe {
             // Start code prefix 00 00 01, the code, and the two bytes after it.
             if self.window >> 24 & 0xff_ffff == 1 {
                 let [.., code, first, second] = self.window.to_be_bytes();
-                if let Some(verdict) = tells(coding, code, first, second) {
+                if let Some(verdict) = decide(coding, code, first, second) {
                     return Some(verdict);
                 }
             }
@@ -357,8 +360,8 @@ impl Probe {
     }
 }
 
-/// Decision by a start code and the two bytes after it; none when they do not decide.
-fn tells(coding: EntryRule, code: u8, first: u8, second: u8) -> Option<bool> {
+/// Decides by a start code and the two bytes after it; none if they do not decide.
+fn decide(coding: EntryRule, code: u8, first: u8, second: u8) -> Option<bool> {
     match coding {
         EntryRule::Mpeg2 => match code {
             0xb3 => Some(true),
@@ -400,7 +403,7 @@ mod tests {
         );
         let mut probe = Probe::new(entry, 0, coding, false);
         let mut parameters = ParameterReader::default();
-        // One byte at a time: a start code may straddle packets.
+        // One byte at a time, because a start code may straddle packets.
         bytes.iter().find_map(|&byte| probe.walk(&[byte], coding, &mut parameters))
     }
 
@@ -416,7 +419,7 @@ mod tests {
         let set = [&delimiter[..], &[0, 0, 1, 0x67, 0x64, 0, 0x1f, 0, 0, 1, 0x68, 9]].concat();
         let behind =
             |slice: [u8; 2]| walk(EntryRule::H264, &[&set[..], &[0, 0, 1], &slice].concat());
-        // I, and P.
+        // An I slice and a P slice.
         assert_eq!([[0x41, 0x88], [0x41, 0x98]].map(behind), [Some(true), Some(false)]);
         let recovery = [&delimiter[..], &[0, 0, 1, 6, 6, 1, 0xc4, 0x80, 0, 0, 1, 0x41, 0x98]];
         assert_eq!(walk(EntryRule::H264, &recovery.concat()), Some(true));

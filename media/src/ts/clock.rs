@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes one timeline, from zero on and never backwards, of a stream's clock references.
+//! Builds one timeline, which starts at zero and never goes backwards, from a stream's clock
+//! references.
 //!
-//! A reference gives the time at which its own packet is due; between two of them packets are
-//! due at even distances (ISO/IEC 13818-1 §2.4.2.2). Where the clock is set anew, flagged by a
-//! discontinuity_indicator (§2.4.3.5) or told by a jump, time goes on at the rate before. Packets
-//! before the first reference and after the last are given the rate next to them.
+//! A reference gives the due time of its own packet; packets between two references are due at even
+//! distances (ISO/IEC 13818-1 §2.4.2.2). Where the clock is reset, as flagged by a
+//! discontinuity_indicator (§2.4.3.5) or detected by a jump, time continues at the previous rate.
+//! Packets before the first reference and after the last are given the nearest rate.
 //!
-//! Which PID carries the clock is known only when the tables have been seen, and in broken files
-//! never, so until then the references of several PIDs are kept ([`TRACKS_MAX`]). Memory is
-//! bounded by thinning: a track that is full gives up every second reference, and takes only
-//! every second from then on; that happens after three hours of 40 ms each, and the timeline
-//! stays exact at those that remain.
+//! The PID of the clock is known only after the tables, and in broken files never, so until then
+//! the references of several PIDs are stored ([`TRACKS_MAX`]). Thinning bounds memory: a full track
+//! drops every second reference and from then on stores only every second one. That happens after
+//! three hours of references every 40 ms, and the timeline stays exact at the remaining references.
 
 use super::{NULL_PID, PCR_MODULUS};
 use crate::plan::ClockPoint;
 use crate::{Damage, Refusal, TICKS_PER_SECOND};
 
-/// A step forward of more than this, or backward, is a new time base. References come every
-/// 100 ms at most (§2.7.2); a recording that lost its signal for a while has gaps of seconds.
+/// A step forward of more than this, or any step backward, begins a new time base. References have
+/// a distance of at most 100 ms (§2.7.2); a recording with signal loss has gaps of seconds.
 pub(super) const STEP_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
 /// The rate next to a gap is measured over this much time, if the time base lasts that long.
 const RATE_TICKS: u64 = TICKS_PER_SECOND;
 
-/// References kept of a PID: 4 MiB.
+/// References stored per PID: 4 MiB.
 const SAMPLES_MAX: usize = 1 << 18;
 
-/// PIDs whose references are kept until it is known which is wanted.
+/// PIDs whose references are stored until the PID of the clock is known.
 const TRACKS_MAX: usize = 16;
 
-/// Breaks of the clock allowed; they are never thinned.
+/// Clock discontinuities allowed; they are never thinned.
 const BREAKS_MAX: u64 = 1 << 16;
 
 /// Longest timeline, 5,400 years: keeps all products of two times within 128 bits.
 pub(crate) const TIMELINE_TICKS_MAX: u64 = 1 << 62;
 
-/// Marks a sample that begins a time base.
+/// Flag of a sample that begins a time base.
 const BREAK: u64 = 1 << 63;
 
-/// A clock reference: its packet, and the time since the first with breaks counted as nothing.
+/// A clock reference: its packet, and the time since the first one, in which discontinuities have
+/// no duration.
 #[derive(Clone, Copy)]
 struct PcrSample {
     packet: u64,
@@ -60,15 +61,15 @@ impl PcrSample {
 struct PcrTrack {
     pid: u16,
     samples: Vec<PcrSample>,
-    /// Value of the last reference, thinned or not.
+    /// Value of the last reference, stored or not.
     last: Option<u64>,
     /// Time of the last reference.
     ticks: u64,
-    /// The next reference begins a new time base.
+    /// True if the next reference begins a new time base.
     breaks: bool,
     references: u64,
     discontinuities: u64,
-    /// One in so many references is kept.
+    /// One in this many references is stored.
     keep_one_in: u64,
 }
 
@@ -120,7 +121,7 @@ impl PcrTrack {
         self.keep_one_in *= 2;
     }
 
-    /// True when there are two references to measure a rate by.
+    /// True if there are two references between which to measure a rate.
     fn is_usable(&self) -> bool {
         self.ticks > 0
     }
@@ -130,23 +131,23 @@ impl PcrTrack {
 #[derive(Clone, Default)]
 pub(super) struct PcrTimelines {
     tracks: Vec<PcrTrack>,
-    /// The clock's PID by the tables.
+    /// PID of the clock according to the tables.
     wanted: Option<u16>,
     is_settled: bool,
-    /// Only the wanted track is left.
+    /// True if only the wanted track remains.
     is_single: bool,
 }
 
-/// A timeline, and how often it was broken.
+/// A timeline and its number of discontinuities.
 pub(super) struct ClockTimeline {
     pub(super) points: Vec<ClockPoint>,
     pub(super) discontinuities: u64,
 }
 
 impl PcrTimelines {
-    /// Notes that the tables name `pid`, finally if `is_settled`.
+    /// Records that the tables name `pid` as the clock, finally if `is_settled`.
     pub(super) fn follow(&mut self, pid: u16, is_settled: bool) {
-        // The null PID says that the programme has no clock (§2.4.4.9).
+        // The null PID means that the programme has no clock (§2.4.4.9).
         if pid == NULL_PID {
             return;
         }
@@ -158,7 +159,7 @@ impl PcrTimelines {
         }
     }
 
-    /// Takes the clock fields of packet number `packet`, of `pid`.
+    /// Consumes the clock fields of packet number `packet`, of PID `pid`.
     pub(super) fn feed(&mut self, pid: u16, packet: u64, pcr: Option<u64>, breaks: bool) {
         let Some(track) = self.tracks.iter_mut().find(|track| track.pid == pid) else {
             if let (Some(pcr), false) = (pcr, self.is_single || self.tracks.len() == TRACKS_MAX) {
@@ -178,7 +179,7 @@ impl PcrTimelines {
         }
     }
 
-    /// The timeline of a stream of `packets` packets.
+    /// Returns the timeline of a stream of `packets` packets.
     pub(super) fn timeline(self, packets: u64) -> Result<ClockTimeline, Refusal> {
         let references = self.tracks.iter().map(|track| track.references).max().unwrap_or(0);
         let wanted = self.wanted;
@@ -188,11 +189,11 @@ impl PcrTimelines {
             .filter(|track| track.is_usable())
             .min_by_key(|track| Some(track.pid) != wanted);
         let Some(track) = track else {
-            let stands = self
+            let is_stopped = self
                 .tracks
                 .iter()
                 .any(|track| track.references >= 2 && track.discontinuities + 1 < track.references);
-            return Err(match stands {
+            return Err(match is_stopped {
                 true => Refusal::StoppedClock { pcrs: references },
                 false => Refusal::NoClock { pcrs: references },
             });
@@ -214,7 +215,7 @@ impl PcrTimelines {
     }
 }
 
-/// Lays the time bases end to end; `ticks` is what they add up to.
+/// Lays the time bases end to end; `ticks` is their total duration.
 fn lay_out(samples: &[PcrSample], ticks: u64, packets: u64) -> Vec<ClockPoint> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Vec::new() };
     let overall = PacketRate { ticks, packets: (last.packet - first.packet).max(1) };
@@ -248,7 +249,7 @@ struct PacketRate {
 }
 
 impl PacketRate {
-    /// The rate at the start of `samples`, all of one time base, in either direction.
+    /// Returns the rate at the start of `samples`, all of one time base, in either direction.
     fn of<'a>(mut samples: impl Iterator<Item = &'a PcrSample>) -> Option<Self> {
         let first = samples.next()?;
         let mut rate = None;

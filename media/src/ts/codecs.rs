@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of a programme's pictures and sounds in a playlist: `avc1.64001f,mp4a.40.2`.
+//! Builds the CODECS attribute of a playlist from a programme's tracks: `avc1.64001f,mp4a.40.2`.
 //!
-//! A player reads them before it has a byte of media, to know whether it can play at all. Where
-//! one stream has no name, the whole list is left out, as a list that is not whole is worse than
-//! none. Subtitles and metadata have none there: no player needs them to play.
+//! A player reads it before it has any media, to decide if it can play the stream. If one track has
+//! no name the whole attribute is omitted, because an incomplete list is worse than none. Subtitles
+//! and metadata are not listed: no player needs them to play.
 //!
 //! Sources: RFC 6381 §3.3 (names), RFC 8216 §4.3.4.2 (CODECS).
-//! Does not read headers; [`super::format`] does.
+//! Does not parse headers; [`super::format`] does.
 
 use super::survey::Track;
 use crate::CodecsFault;
 
-/// The names of `tracks`, each once; else why there are none.
+/// Returns the names of `tracks`, each once, or the reason why there are none.
 ///
 /// # Errors
-/// A track of a type without a name here or whose headers were not found; no track at all.
+/// A track has a type without a name here, or its headers were not found; or there is no track.
 pub fn codecs<'a>(tracks: impl IntoIterator<Item = &'a Track>) -> Result<String, CodecsFault> {
     let mut names: Vec<&str> = Vec::new();
     let played = |track: &&Track| track.coding.is_video() || track.coding.is_audio();

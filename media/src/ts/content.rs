@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Passes each packet to the modules that need it: tables, clock, search for entries; or to none.
+//! Dispatches each packet to the modules that need it: tables, clock, entry point search, or none.
 //!
-//! This is the scanner's inner loop. Most packets carry the middle of a picture: for them one table
-//! look-up by PID and one test of the header word is all. The consumers of a PID are marked in a
-//! table of a byte a PID (8 KiB, in the first-level cache).
+//! This is the scanner's inner loop. Most packets carry the middle of a picture and need only one
+//! table lookup by PID and one test of the header word. The lookup table marks the consumers of
+//! each PID with one byte (8 KiB, in the first-level cache).
 
 use super::access::EntryFinder;
 use super::clock::{ClockTimeline, PcrTimelines};
@@ -17,15 +17,15 @@ use crate::{Refusal, TS_PACKET_BYTES};
 
 /// The PID carries tables.
 const TABLES: u8 = 1;
-/// The PID is watched for places to start.
+/// The PID is searched for entry points.
 const WATCHED: u8 = 2;
-/// The PID has pictures or sound, of which the end is looked for.
+/// The PID carries video or audio whose end of presentation is determined.
 const TIMED: u8 = 4;
 
 /// The PID carries tables about all programmes.
 const SERVICE: u8 = 8;
 
-/// State of all modules after the packets so far.
+/// State of all modules after the packets consumed so far.
 #[derive(Clone)]
 pub(super) struct PacketDispatch {
     packets: u64,
@@ -35,7 +35,7 @@ pub(super) struct PacketDispatch {
     access: EntryFinder,
     lead: TablePackets,
     ends: StreamEnds,
-    /// Number of the last programme that had a map, and the streams of all its maps.
+    /// Number of the last programme with a map, and the streams of all its maps.
     programme: Option<u16>,
     streams: Vec<ElementaryStream>,
 }
@@ -57,17 +57,17 @@ impl PacketDispatch {
         content
     }
 
-    /// Packets taken.
+    /// Returns the number of packets consumed.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The starts of the last access units.
+    /// Returns the starts of the last access units.
     pub(super) fn units(&self) -> &UnitStarts {
         self.access.units()
     }
 
-    /// Takes the next packet.
+    /// Consumes the next packet.
     #[inline]
     pub(super) fn feed(&mut self, header: TsHeader, bytes: &[u8; TS_PACKET_BYTES]) {
         let index = self.packets;
@@ -101,9 +101,9 @@ impl PacketDispatch {
             self.ends.feed(index, packet);
         }
         if wanted & TABLES != 0 {
-            let news = self.tables.feed(index, packet);
-            if news != TableChange::None {
-                self.learn(news);
+            let change = self.tables.feed(index, packet);
+            if change != TableChange::None {
+                self.apply_tables(change);
             }
             self.lead.feed(index, packet, &self.tables);
         }
@@ -117,9 +117,9 @@ impl PacketDispatch {
         }
     }
 
-    /// Follows what the tables say from now on.
-    fn learn(&mut self, news: TableChange) {
-        if news == TableChange::Preferred {
+    /// Applies the new tables to all modules.
+    fn apply_tables(&mut self, change: TableChange) {
+        if change == TableChange::Preferred {
             self.access.forget();
         }
         let watched = self.tables.map().and_then(|map| {
@@ -156,12 +156,13 @@ impl PacketDispatch {
         }
     }
 
-    /// Sections of the tables that were dropped because their CRC is wrong.
+    /// Returns the number of PAT and PMT sections dropped for a wrong CRC.
     pub(super) fn bad_sections(&self) -> u64 {
         self.tables.bad_sections()
     }
 
-    /// The timeline, the places to start, the ends and the streams of the programme followed.
+    /// Returns the timeline, the entry points, the stream ends and the streams of the followed
+    /// programme.
     pub(super) fn finish(
         self,
     ) -> Result<(ClockTimeline, EntryPoints, StreamEnds, Vec<ElementaryStream>), Refusal> {

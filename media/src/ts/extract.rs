@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Extracts one programme, or one sound of it, as a transport stream of its own.
+//! Extracts one programme, or one audio track of it, as a separate transport stream.
 //!
-//! A stream for HTTP Live Streaming holds one programme (RFC 8216 §3.2), and a rendition one
-//! sound. Packets of the PIDs that are wanted pass as they are; the tables are made anew wherever
-//! the stream has them; a clock on a PID that is left out goes on in packets without payload.
+//! A stream for HTTP Live Streaming holds one programme (RFC 8216 §3.2), and a rendition one audio
+//! track. Packets of the wanted PIDs pass unchanged. PAT and PMT are regenerated at the positions
+//! of the originals. A clock on an omitted PID continues in packets without payload.
 //!
-//! The stream depends on the packets fed and on [`ContinuityCounters`] alone, so it can be made
-//! again from any packet whose counters were kept. Costs a table look-up a packet and a copy of
-//! those that pass.
+//! The output depends only on the packets fed and on [`ContinuityCounters`], so it can be
+//! regenerated from any packet whose counters were stored. Costs a table lookup per packet and a
+//! copy of each packet that passes.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.4 (tables).
-//! Does not follow a map that changes; a PID that it drops stays silent.
+//! Does not follow map changes; a PID removed from the map stays silent.
 
 use wire::mp2t::TS_SYNC_BYTE;
 
@@ -27,7 +27,7 @@ pub struct ContinuityCounters {
     map: u8,
 }
 
-/// Makes the stream.
+/// Produces the stream.
 pub struct Extract {
     wanted: Box<[bool; PIDS]>,
     map_pid: u16,
@@ -38,11 +38,11 @@ pub struct Extract {
 }
 
 impl Extract {
-    /// One that takes all of `programme`, or of its sound and pictures the track `only` alone.
+    /// Creates an extract of all of `programme`, or of the track `only`.
     pub fn new(programme: &Programme, only: Option<u16>) -> Self {
         let mut wanted = Box::new([false; PIDS]);
-        let is_taken = |pid| only.is_none_or(|only| only == pid);
-        let tracks: Vec<_> = programme.tracks.iter().filter(|t| is_taken(t.pid)).collect();
+        let is_wanted = |pid| only.is_none_or(|only| only == pid);
+        let tracks: Vec<_> = programme.tracks.iter().filter(|t| is_wanted(t.pid)).collect();
         for track in &tracks {
             wanted[usize::from(track.pid)] = true;
         }
@@ -62,17 +62,17 @@ impl Extract {
         }
     }
 
-    /// The counters before the next packet.
+    /// Returns the counters before the next packet.
     pub fn counters(&self) -> ContinuityCounters {
         self.counters
     }
 
-    /// Goes on from a packet before which the counters were these.
+    /// Continues at a packet before which the counters had these values.
     pub fn resume(&mut self, counters: ContinuityCounters) {
         self.counters = counters;
     }
 
-    /// Takes the next packet and adds to `out` what the stream has in its place.
+    /// Consumes the next packet and appends the corresponding output to `out`.
     pub fn feed(&mut self, bytes: &[u8; TS_PACKET_BYTES], out: &mut Vec<u8>) {
         let packet = TsPacket { header: TsHeader::read(bytes), bytes };
         let pid = packet.header.pid();
@@ -95,7 +95,7 @@ impl Extract {
 /// Most bytes of a section between its header and its CRC (ISO/IEC 13818-1 §2.4.4.9).
 pub(super) const BODY_BYTES_MAX: usize = 1021 - 9;
 
-/// The body of a map of these tracks.
+/// Builds the body of a PMT with these tracks.
 fn map(programme: &Programme, tracks: &[&Track], is_described: bool) -> Vec<u8> {
     let mut map = programme.pcr_pid.to_be_bytes().to_vec();
     map[0] |= 0xe0;
@@ -113,7 +113,7 @@ fn map(programme: &Programme, tracks: &[&Track], is_described: bool) -> Vec<u8> 
     map
 }
 
-/// A section of long form, in force and whole.
+/// Builds a complete long-form section with current_next_indicator set.
 pub(crate) fn section(table_id: u8, number: u16, version: u8, body: &[u8]) -> Vec<u8> {
     const HEADER_AND_CRC: usize = 5 + 4;
     let mut section = vec![table_id];
@@ -127,7 +127,7 @@ pub(crate) fn section(table_id: u8, number: u16, version: u8, body: &[u8]) -> Ve
     section
 }
 
-/// Adds a section as packets.
+/// Appends a section as packets.
 pub(crate) fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
     let mut payload = vec![0];
     payload.extend(section);
@@ -143,7 +143,7 @@ pub(crate) fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<
     }
 }
 
-/// Adds the clock reference of a packet, if it has one, in a packet without payload.
+/// Appends the clock reference of a packet, if it has one, as a packet without payload.
 fn clock(packet: &TsPacket<'_>, out: &mut Vec<u8>) {
     if packet.adaptation().pcr.is_none() || packet.header.is_damaged() {
         return;
@@ -163,7 +163,7 @@ mod tests {
     use super::super::survey::Survey;
     use super::*;
 
-    /// Two programmes with a picture and two sounds each, as packets.
+    /// Returns packets of two programmes with one video and two audio streams each.
     fn stream() -> Vec<u8> {
         let mut out = Vec::new();
         let pat = [0, 1, 0xe1, 0, 0, 2, 0xe2, 0];

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Format of an elementary stream: its name by RFC 6381, picture size and rate, channels.
+//! Parses the format of an elementary stream: RFC 6381 name, picture size and rate, channels.
 //!
-//! A player reads them in a playlist before it has a byte of media. They stand in the stream's own
-//! headers, so the first sequence or frame header is parsed; nothing is decoded.
+//! A player needs these values in a playlist before it has any media. The first sequence or frame
+//! header of the stream contains them, so only that is parsed; nothing is decoded.
 //!
 //! Sources: RFC 6381 §3.3; ISO/IEC 14496-10 §7.3.2.1.1 and annex E (H.264), 23008-2 §7.3.2.2 and
 //! 14496-15 annex E.3 (H.265 and its name), 13818-2 §6.2.2 (MPEG-2 video), 14496-2 §6.2.2, 14496-3
-//! §1.A.2.2 (ADTS) and §1.7.2 (LOAS), 11172-3 §2.4.1.3 (MPEG sound), ETSI TS 102 366 §4.3, annex E
+//! §1.A.2.2 (ADTS) and §1.7.2 (LOAS), 11172-3 §2.4.1.3 (MPEG audio), ETSI TS 102 366 §4.3, annex E
 //! (Dolby); for object types mp4ra.org.
 //! Does not read the picture rate of H.265, which lies behind fields that need a parser of their
-//! own; presentation times give it ([`super::survey`]).
+//! own; it is computed from presentation times ([`super::survey`]).
 
 use crate::bits::{Bits, without_emulation};
 use crate::byte_stream::start_codes;
@@ -31,7 +31,7 @@ pub enum Coding {
     H265,
     /// Another video codec.
     OtherVideo,
-    /// MPEG-1 or MPEG-2 sound: layers 1 (MP1), 2 (MP2) and 3 (MP3).
+    /// MPEG-1 or MPEG-2 audio: layers 1 (MP1), 2 (MP2) and 3 (MP3).
     MpegAudio,
     /// AAC with ADTS headers.
     Aac,
@@ -43,12 +43,12 @@ pub enum Coding {
     Eac3,
     /// Another audio codec.
     OtherAudio,
-    /// Subtitles, metadata, anything that is no picture and no sound.
+    /// Subtitles, metadata, anything that is neither video nor audio.
     Data,
 }
 
 impl Coding {
-    /// The coding of a stream of this type, with these descriptors in its programme's map.
+    /// Returns the coding of a stream of this type with these PMT descriptors.
     pub fn of(stream_type: u8, descriptors: &[u8]) -> Self {
         match stream_type {
             0x01 | 0x02 => Coding::Mpeg2Video,
@@ -64,29 +64,29 @@ impl Coding {
             0x81 => Coding::Ac3,
             0x84 | 0x87 => Coding::Eac3,
             0x1c | 0x80 | 0x82 | 0x83 | 0x85 | 0xa1 | 0xa2 => Coding::OtherAudio,
-            // Private data: descriptors tell what it is.
+            // Private data is identified by its descriptors.
             0x06 => tags(descriptors).find_map(private).unwrap_or(Coding::Data),
             _ => Coding::Data,
         }
     }
 
-    /// True for pictures.
+    /// True for video.
     pub fn is_video(self) -> bool {
         use Coding::{H264, H265, Mpeg2Video, Mpeg4Video, OtherVideo};
         matches!(self, H264 | H265 | Mpeg2Video | Mpeg4Video | OtherVideo)
     }
 
-    /// True for sound.
+    /// True for audio.
     pub fn is_audio(self) -> bool {
         self.is_media() && !self.is_video()
     }
 
-    /// True for pictures and sound.
+    /// True for video and audio.
     pub(super) fn is_media(self) -> bool {
         self != Coding::Data
     }
 
-    /// The parser of the headers of its frames, where each tells where the next begins.
+    /// Returns the parser of its frame headers, if each header contains the distance to the next.
     pub(super) fn frame_parser(self) -> Option<FrameParser> {
         match self {
             Coding::Aac => Some(parse_adts),
@@ -97,7 +97,8 @@ impl Coding {
     }
 }
 
-/// By descriptors of DVB (ETSI EN 300 468 §6.1) and registered formats (ISO/IEC 13818-1 §2.6.8).
+/// Identifies the coding by a DVB descriptor (ETSI EN 300 468 §6.1) or a registration descriptor
+/// (ISO/IEC 13818-1 §2.6.8).
 fn private((tag, content): (u8, &[u8])) -> Option<Coding> {
     match (tag, content) {
         (0x6a, _) => Some(Coding::Ac3),
@@ -109,7 +110,7 @@ fn private((tag, content): (u8, &[u8])) -> Option<Coding> {
     }
 }
 
-/// Tag and content of each descriptor (ISO/IEC 13818-1 §2.6).
+/// Iterates over tag and content of each descriptor (ISO/IEC 13818-1 §2.6).
 pub(super) fn tags(mut descriptors: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (&[tag, bytes], rest) = descriptors.split_first_chunk()?;
@@ -119,18 +120,18 @@ pub(super) fn tags(mut descriptors: &[u8]) -> impl Iterator<Item = (u8, &[u8])> 
     })
 }
 
-/// Format by the headers of a stream.
+/// Format from the headers of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrackFormat {
-    /// Its name in CODECS.
+    /// Its name in the CODECS attribute.
     pub codec: String,
     /// Width and height of the picture.
     pub size: Option<(u32, u32)>,
-    /// Form of its pixels; none where the headers name none.
+    /// Pixel aspect ratio; none if the headers contain none.
     pub pixel_aspect: Option<PixelAspect>,
     /// Pictures in 1,000 seconds.
     pub rate_millihertz: Option<u32>,
-    /// Channels of the sound.
+    /// Number of audio channels.
     pub channels: Option<u32>,
 }
 
@@ -139,14 +140,14 @@ impl TrackFormat {
         Self { codec, ..Self::default() }
     }
 
-    /// Width and height in which the picture is shown, in square pixels.
+    /// Returns width and height of the displayed picture, in square pixels.
     pub fn resolution(&self) -> Option<(u32, u32)> {
         let shown = ShownPictures::new(self.size?, self.pixel_aspect, Display::default());
         Some(shown.resolution())
     }
 }
 
-/// The format that a PES packet's payload tells, if a header lies in it.
+/// Parses the format from the payload of a PES packet, if it contains a header.
 pub(super) fn format(coding: Coding, unit: &[u8]) -> Option<TrackFormat> {
     match coding {
         Coding::H264 => nal_units(unit).find(|nal| nal[0] & 0x1f == 7).and_then(h264),
@@ -163,12 +164,13 @@ pub(super) fn format(coding: Coding, unit: &[u8]) -> Option<TrackFormat> {
     }
 }
 
-/// The NAL units that begin in `unit`, each with what follows it; none of them is empty.
+/// Iterates over the NAL units that begin in `unit`, each up to the end of `unit`; none of them is
+/// empty.
 fn nal_units(unit: &[u8]) -> impl Iterator<Item = &[u8]> {
     start_codes(unit).map(|at| &unit[at..]).filter(|nal| !nal.is_empty())
 }
 
-/// Bytes behind the first start code `code`.
+/// Returns the bytes after the first start code `code`.
 fn after(unit: &[u8], code: u8) -> Option<&[u8]> {
     let at = unit.windows(4).position(|bytes| bytes == [0, 0, 1, code])?;
     Some(&unit[at + 4..])
@@ -177,7 +179,7 @@ fn after(unit: &[u8], code: u8) -> Option<&[u8]> {
 fn h264(nal: &[u8]) -> Option<TrackFormat> {
     let &[_, profile, constraints, level, ..] = nal else { return None };
     let mut format = TrackFormat::of(format!("avc1.{profile:02x}{constraints:02x}{level:02x}"));
-    // The name is whole even where the set is cut off.
+    // The name is complete even if the set is truncated.
     if let Some(sequence) = SequenceSet::h264(nal) {
         (format.size, format.rate_millihertz) = (Some(sequence.size), sequence.rate_millihertz);
         format.pixel_aspect = sequence.pixel_aspect;
@@ -210,7 +212,7 @@ fn mpeg2(unit: &[u8]) -> Option<TrackFormat> {
     let (mut width, mut height) = (bits.take(12)?, bits.take(12)?);
     bits.skip(4);
     let mut rate = *MPEG2_RATES.get(bits.take(4)? as usize)?;
-    // Without an extension it is MPEG-1.
+    // Without a sequence extension the stream is MPEG-1.
     let mut codec = "mp4v.6A".to_owned();
     let extension =
         after(sequence, 0xb5).filter(|bytes| bytes.first().is_some_and(|b| b >> 4 == 1));
@@ -243,7 +245,7 @@ fn mpeg_audio(unit: &[u8]) -> Option<TrackFormat> {
     if second & 0xe0 != 0xe0 || second & 6 == 0 {
         return None;
     }
-    // Layer 3 is 01, 2 is 10, 1 is 11; their object types are 34, 33 and 32.
+    // Layer 3 is coded 01, layer 2 is 10, layer 1 is 11; their object types are 34, 33 and 32.
     let codec = format!("mp4a.40.{}", 35 - (second >> 1 & 3));
     let channels = Some(if fourth >> 6 == 3 { 1 } else { 2 });
     Some(TrackFormat { channels, ..TrackFormat::of(codec) })
@@ -261,7 +263,8 @@ fn adts(unit: &[u8]) -> Option<TrackFormat> {
     })
 }
 
-/// Channels by channelConfiguration (ISO/IEC 14496-3 table 1.19); 0 is told elsewhere.
+/// Returns the number of channels by channelConfiguration (ISO/IEC 14496-3 table 1.19); for 0 it is
+/// coded elsewhere.
 fn aac_channels(configuration: u8) -> Option<u32> {
     match configuration {
         1..=6 => Some(configuration.into()),
@@ -277,7 +280,7 @@ fn loas(unit: &[u8]) -> Option<TrackFormat> {
         return None;
     }
     bits.skip(13);
-    // Another frame has the configuration, or it is of the version that nobody broadcasts.
+    // The configuration is in another frame, or has audioMuxVersion 1, which is not broadcast.
     if bits.flag()? || bits.flag()? {
         return None;
     }
@@ -290,7 +293,7 @@ fn loas(unit: &[u8]) -> Option<TrackFormat> {
     Some(TrackFormat { channels, ..TrackFormat::of(format!("mp4a.40.{object}")) })
 }
 
-/// Full channels by acmod (ETSI TS 102 366 table 4.3).
+/// Full-bandwidth channels by acmod (ETSI TS 102 366 table 4.3).
 const DOLBY_CHANNELS: [u32; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
 
 fn ac3(unit: &[u8]) -> Option<TrackFormat> {
@@ -316,7 +319,7 @@ fn eac3(unit: &[u8]) -> Option<TrackFormat> {
 mod tests {
     use super::*;
 
-    /// Bytes of a header as an encoder wrote it, with a start code where it takes one.
+    /// Returns header bytes as an encoder wrote them, after a start code where the codec has one.
     fn header(prefix: &[u8], hex: &str) -> Vec<u8> {
         let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex digits");
         prefix.iter().copied().chain((0..hex.len()).step_by(2).map(digits)).collect()
@@ -324,7 +327,7 @@ mod tests {
 
     const START: [u8; 4] = [0, 0, 0, 1];
 
-    /// Headers as ffmpeg 5.1 with x264 and x265 wrote them, and what it was told to make.
+    /// Headers written by ffmpeg 5.1 with x264 and x265, and the settings of the encoder.
     #[test]
     fn pictures_of_encoders_are_read() {
         for (coding, prefix, hex, codec, size, rate) in [
@@ -375,7 +378,7 @@ mod tests {
             let found = format(coding, &bytes).expect(codec);
             assert_eq!(found.codec, codec);
             assert_eq!((found.size, found.rate_millihertz), (Some(size), rate), "{codec}");
-            // What is cut off has fewer fields, and never others.
+            // A truncated header yields fewer fields, never different ones.
             for end in 0..bytes.len() {
                 let cut = format(coding, &bytes[..end]).unwrap_or_else(|| found.clone());
                 assert!(cut.size.is_none_or(|cut| cut == size), "{codec} {end}");

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables that were in force where play can start, packet by packet as they last came, and the
-//! parameter sets that an access unit there lacks.
+//! Stores the table packets current at each entry point, and the parameter sets missing there.
 //!
-//! A segmenter that cuts a stream there puts them in front (RFC 8216 §3.2: a segment begins with
-//! PAT and PMT). They are kept as packets, continuity counter and all: in the segments played one
-//! after the other such a packet is the same one sent twice, which every decoder expects (ISO/IEC
-//! 13818-1 §2.4.3.3), and in a segment played alone it is the first.
+//! A segmenter puts them before the entry point at which it cuts a stream (RFC 8216 §3.2: a segment
+//! begins with PAT and PMT). They are stored as packets with their continuity counters. If
+//! consecutive segments are played, such a packet is a repetition of the same packet, which every
+//! decoder expects (ISO/IEC 13818-1 §2.4.3.3). If a segment is played alone, the packet is the
+//! first.
 //!
-//! Behind them are the parameter sets, if any ([`super::parameter_sets`]).
+//! The parameter sets follow them, if any ([`super::parameter_sets`]).
 //!
-//! Needs about 1.3 KiB a PID with tables; of tables that never change one copy is kept, of others
-//! [`SETS_MAX`] at most, and a start costs 20 bytes. Tables of several sections: the last one.
+//! Needs about 1.3 KiB per PID with tables. Unchanged tables are stored once, changing tables at
+//! most [`SETS_MAX`] times, and an entry point costs 20 bytes. Of tables of several sections only
+//! the last is stored.
 
 use super::TsPacket;
 use super::access::{is_played, is_video, presentation};
@@ -20,47 +21,48 @@ use super::tables::{PAT_PID, TableReader};
 use crate::TS_PACKET_BYTES;
 use crate::plan::EntryPoint;
 
-/// Packets that a section can lie in: 1024 bytes, wherever in the first they begin.
+/// Packets that a section of 1024 bytes can occupy, wherever it begins in the first.
 const SECTION_PACKETS_MAX: usize = 7;
 
-/// Different tables kept of a file. A broadcaster changes them with the programme.
+/// Different tables stored per file. A broadcaster changes them with the programme.
 pub(crate) const SETS_MAX: usize = 256;
 
-/// PIDs of which packets are kept; beyond, all are forgotten and gathered anew.
+/// PIDs whose packets are stored; above the limit all are dropped and collected again.
 const PIDS_MAX: usize = 256;
 
-/// Longest row of packets with tables that belongs to the access unit behind it.
+/// Longest run of table packets that belongs to the access unit after it.
 pub(super) const ROW_MAX: u64 = 16;
 
 type PacketBytes = [u8; TS_PACKET_BYTES];
 
-/// The packets of an association table, then those of a map, with continuity counters of zero.
+/// The packets of a PAT and of a PMT, with continuity counters of zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct TableSet {
     pat: Vec<PacketBytes>,
     map: Vec<PacketBytes>,
-    /// PIDs and types of pictures and sound.
+    /// PIDs and types of the video and audio streams.
     played: Vec<(u16, u8)>,
 }
 
-/// Presentation time and tables of a place where play can start.
+/// Presentation time, tables and parameter sets of an entry point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EntryContext {
     /// Presentation time of its access unit, the low 32 of 33 bits.
     presented: u32,
-    /// Time by which it is decoded earlier.
+    /// Presentation time minus decoding time.
     early: u32,
     set: u16,
-    /// Parameter sets that it lacks.
+    /// Index of the parameter sets that it lacks.
     parameters: u16,
-    /// Continuity counters of the last packets of PAT (high) and map.
+    /// Continuity counters of the last packets of PAT (high bits) and PMT (low bits).
     counters: u8,
-    /// Low bits of its stream_id (high), and continuity counter of its first packet.
+    /// Low bits of its stream_id (high bits), and continuity counter of its first packet (low
+    /// bits).
     unit: u8,
-    /// Packets with tables of any kind directly before its access unit, of [`ROW_MAX`] at most.
+    /// Table packets of any kind directly before its access unit, at most [`ROW_MAX`].
     row: u8,
     flags: u8,
-    /// Packets from the first of its access unit to the last; 0 where that is not known.
+    /// Packets from the first of its access unit to the last; 0 if unknown.
     packets: u32,
 }
 
@@ -72,7 +74,7 @@ const HAS_BIT_32: u8 = 8;
 const LACKS_PARAMETERS: u8 = 16;
 
 impl EntryContext {
-    /// Notes times and counter of the packet that its access unit begins in.
+    /// Stores the times and the counter of the packet in which its access unit begins.
     pub(super) fn of_unit(self, packet: &TsPacket<'_>) -> Self {
         if packet.header.is_scrambled() {
             return self;
@@ -88,7 +90,7 @@ impl EntryContext {
         context
     }
 
-    /// Notes the parameter sets that its access unit lacks, by their number.
+    /// Stores the index of the parameter sets that its access unit lacks.
     pub(super) fn lacking(mut self, parameters: Option<u16>) -> Self {
         if let Some(parameters) = parameters {
             self.parameters = parameters;
@@ -97,29 +99,31 @@ impl EntryContext {
         self
     }
 
-    /// Number of the parameter sets that its access unit lacks.
+    /// Returns the index of the parameter sets that its access unit lacks.
     pub(crate) fn parameters(&self) -> Option<u16> {
         (self.flags & LACKS_PARAMETERS != 0).then_some(self.parameters)
     }
 
-    /// Notes the number of packets from the first of its access unit to the last, if it is known.
+    /// Stores the number of packets from the first of its access unit to the last, if known.
     pub(super) fn of_packets(mut self, packets: Option<u64>) -> Self {
         self.packets = packets.and_then(|packets| u32::try_from(packets).ok()).unwrap_or(0);
         self
     }
 
-    /// Packets from the first of its access unit to the last, those of other streams among them;
-    /// none where play cannot start with it, or its end is not known.
+    /// Returns the number of packets from the first of its access unit to the last, including
+    /// packets of other streams. Returns none if play cannot start with the unit, or its end is
+    /// unknown.
     pub(crate) fn unit_packets(&self) -> Option<u64> {
         (self.packets > 0).then_some(self.packets.into())
     }
 
-    /// True where both have the same tables.
+    /// True if both have the same tables.
     pub(crate) fn has_tables_of(&self, other: &EntryContext) -> bool {
         self.has_tables() && other.has_tables() && self.set == other.set
     }
 
-    /// The same, of the beginning of a file: what comes before the access unit is there.
+    /// Clears the missing parameter sets: at the beginning of a file all packets before the access
+    /// unit are present.
     pub(crate) fn of_beginning(mut self) -> Self {
         self.flags &= !LACKS_PARAMETERS;
         self
@@ -137,7 +141,7 @@ impl EntryContext {
         }
     }
 
-    /// Notes when its access unit is presented, in units of 90 kHz.
+    /// Stores the presentation time of its access unit, in units of 90 kHz.
     pub(crate) fn presented_at(mut self, time: Option<u64>) -> Self {
         if let Some(time) = time {
             self.presented = time as u32;
@@ -147,84 +151,84 @@ impl EntryContext {
         self
     }
 
-    /// Presentation time of its access unit, modulo 2³², in units of 90 kHz.
+    /// Returns the presentation time of its access unit, modulo 2³², in units of 90 kHz.
     pub(crate) fn presented(&self) -> Option<u32> {
         (self.flags & HAS_TIME != 0).then_some(self.presented)
     }
 
-    /// Presentation time of its access unit, all 33 bits, in units of 90 kHz.
+    /// Returns the presentation time of its access unit, all 33 bits, in units of 90 kHz.
     pub(crate) fn timestamp(&self) -> Option<u64> {
         let bit_32 = u64::from(self.flags & HAS_BIT_32 != 0) << 32;
         Some(bit_32 | u64::from(self.presented()?))
     }
 
-    /// First packet of what is played from the entry on: of the tables directly before its access
-    /// unit, else of that.
+    /// Returns the first packet to play from the entry point: the first of the tables directly
+    /// before its access unit, otherwise the first of the access unit.
     pub(crate) fn first_packet(&self, entry: &EntryPoint) -> u64 {
         if self.is_led() { entry.ts_packet } else { entry.access_unit }
     }
 
-    /// First packet of what is played from the entry on where another stream begins with it: also
-    /// of other tables, whose counters go on from none before.
+    /// Returns the first packet to play if another stream begins at the entry point. It includes
+    /// other tables before the access unit, whose counters have no predecessor to continue.
     pub(crate) fn first_of_stream(&self, entry: &EntryPoint) -> u64 {
         self.first_packet(entry).min(entry.access_unit - u64::from(self.row))
     }
 
-    /// Packets with tables of any kind directly before its access unit.
+    /// Returns the number of table packets of any kind directly before its access unit.
     pub(crate) fn row(&self) -> u64 {
         self.row.into()
     }
 
-    /// True when only its entry's tables lie between the entry and its access unit, which lacks no
-    /// parameter sets: nothing has to be put in front.
+    /// True if only its own tables lie between the entry point and its access unit, and the unit
+    /// lacks no parameter sets: nothing has to be inserted.
     pub(crate) fn is_led(&self) -> bool {
         self.flags & (IS_LED | LACKS_PARAMETERS) == IS_LED
     }
 }
 
-/// Places where play can start, and the tables in force there.
+/// Entry points, at which play can start, and the tables current there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EntryPoints {
-    /// The places, in order.
+    /// The entry points, in order.
     pub(crate) entries: Vec<(EntryPoint, EntryContext)>,
-    /// The first access unit of the stream that they are places of, and its presentation time.
+    /// First access unit of the stream that has the entry points, and its presentation time.
     pub(crate) begin: Option<(u64, u32)>,
-    /// End of presentation of that stream, if it was looked for.
+    /// End of presentation of that stream, if it was determined.
     pub(crate) end: Option<u64>,
-    /// Time at which the clock ends, where sound goes on behind it.
+    /// Time of the end of the clock, if audio continues after it.
     pub(crate) clock_end: Option<u64>,
     sets: Vec<TableSet>,
-    /// Parameter sets that entries lack.
+    /// Parameter sets that entry points lack.
     pub(crate) parameters: Vec<ParameterSets>,
-    is_spent: bool,
+    is_exhausted: bool,
 }
 
 impl EntryPoints {
-    /// True when the tables changed more often than is kept.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.is_spent
+    /// True if the tables changed more often than can be stored.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.is_exhausted
     }
 
-    /// The packets of the tables in force at `start`, and of the parameter sets that its access
-    /// unit lacks; none if there were no tables.
+    /// Returns the packets of the tables current at `start` and of the parameter sets that its
+    /// access unit lacks; empty if there were no tables.
     pub(crate) fn tables(&self, start: &EntryContext) -> Vec<u8> {
         start.lead(&self.sets, &self.parameters)
     }
 
-    /// PIDs and types of the pictures and the sound that the tables in force at `start` name; none
-    /// without tables.
+    /// Returns the PIDs and types of the video and audio streams in the tables current at `start`;
+    /// empty without tables.
     pub(crate) fn played(&self, start: &EntryContext) -> &[(u16, u8)] {
         let set = self.sets.get(usize::from(start.set)).filter(|_| start.has_tables());
         set.map_or(&[], |set| &set.played)
     }
 
-    /// The same entries' tables and sets, without the entries.
+    /// Returns a copy of the tables and parameter sets, without the entry points.
     pub(crate) fn without_entries(&self) -> EntryPoints {
         let (sets, parameters) = (self.sets.clone(), self.parameters.clone());
         EntryPoints { sets, parameters, ..EntryPoints::default() }
     }
 
-    /// Access units at which play can start, and their packets.
+    /// Returns the access units at which play can start, and their numbers of packets.
     pub(crate) fn units(&self) -> Vec<(u64, u64)> {
         let unit = |(entry, context): &(EntryPoint, EntryContext)| {
             context.unit_packets().map(|packets| (entry.access_unit, packets))
@@ -232,7 +236,7 @@ impl EntryPoints {
         self.entries.iter().filter_map(unit).collect()
     }
 
-    /// Access units that lack parameter sets, and the numbers of these.
+    /// Returns the access units that lack parameter sets, and the indices of those sets.
     pub(crate) fn lacking(&self) -> Vec<(u64, u16)> {
         let lacking = |(entry, context): &(EntryPoint, EntryContext)| {
             context.parameters().map(|parameters| (entry.access_unit, parameters))
@@ -241,25 +245,25 @@ impl EntryPoints {
     }
 }
 
-/// The pictures and sound of a stream, from a place to the next where they are others.
+/// Video and audio streams named by the last tables, to detect changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PlayedStreams(Vec<(u16, u8)>);
 
 impl PlayedStreams {
-    /// True where tables name others than those before; `named` are PIDs and types of them, none
-    /// where that is not known.
+    /// True if tables name streams other than the previous ones; `named` are their PIDs and types,
+    /// empty if unknown.
     pub(crate) fn are_other(&self, named: &[(u16, u8)]) -> bool {
         !self.0.is_empty() && !named.is_empty() && self.0 != named
     }
 
-    /// True where they name other pictures.
+    /// True if tables name other video streams.
     pub(crate) fn has_other_pictures(&self, named: &[(u16, u8)]) -> bool {
         let is_picture = |(_, of_type): &&(u16, u8)| is_video(*of_type);
         self.are_other(named)
             && !self.0.iter().filter(is_picture).eq(named.iter().filter(is_picture))
     }
 
-    /// Goes on with those that are named.
+    /// Stores the named streams, if there are any.
     pub(crate) fn set(&mut self, named: &[(u16, u8)]) {
         if !named.is_empty() && self.0 != named {
             self.0 = named.to_vec();
@@ -272,7 +276,7 @@ impl EntryContext {
         self.flags & HAS_TABLES != 0
     }
 
-    /// The packets of its tables and of the parameter sets that it lacks, of these sets.
+    /// Returns the packets of its tables and of the parameter sets that it lacks.
     fn lead(&self, sets: &[TableSet], parameters: &[ParameterSets]) -> Vec<u8> {
         let Some(set) = sets.get(usize::from(self.set)).filter(|_| self.has_tables()) else {
             return Vec::new();
@@ -292,42 +296,42 @@ impl EntryContext {
     }
 }
 
-/// Adds a packet to a row, or begins another with it.
+/// Extends a run by a packet, or begins a new run with it.
 fn extend(row: &mut std::ops::Range<u64>, index: u64) {
     *row = if row.end == index { row.start } else { index }..index + 1;
 }
 
-/// Packets with tables, as they come.
+/// Collects the table packets of a stream.
 #[derive(Clone, Default)]
 pub(super) struct TablePackets {
     recent: Vec<(u16, Vec<(u64, PacketBytes)>)>,
-    /// Start of the tables last taken.
+    /// First packets of the last stored PAT and PMT.
     pat_at: Option<u64>,
     map_at: Option<u64>,
     current: TableSet,
     sets: Vec<TableSet>,
-    is_spent: bool,
-    /// Set of a stream without an end that the next new one replaces; of others none is replaced.
+    is_exhausted: bool,
+    /// Index of the stored tables that are replaced next; none if tables are not replaced.
     oldest: Option<usize>,
-    /// The last row of packets with tables that nothing interrupts.
+    /// The last run of consecutive table packets.
     row: std::ops::Range<u64>,
-    /// The same, with those of tables about all programmes.
+    /// The same run, including packets of tables about all programmes.
     whole_row: std::ops::Range<u64>,
     start: EntryContext,
 }
 
 impl TablePackets {
-    /// Those of a stream without an end, of which the last [`SETS_MAX`] tables are kept.
+    /// Creates the collection of an endless stream, which retains the last [`SETS_MAX`] tables.
     pub(super) fn of_channel() -> TablePackets {
         TablePackets { oldest: Some(0), ..TablePackets::default() }
     }
 
-    /// Takes a packet with a table that is about all programmes.
+    /// Records a packet with a table about all programmes.
     pub(super) fn feed_service(&mut self, index: u64) {
         extend(&mut self.whole_row, index);
     }
 
-    /// Takes a packet with tables that `tables` has been fed.
+    /// Stores a table packet that `tables` has already consumed.
     pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>, tables: &TableReader) {
         if packet.payload().is_empty() || packet.header.is_scrambled() {
             return;
@@ -360,7 +364,7 @@ impl TablePackets {
         }
     }
 
-    /// State in force at the access unit that starts at `index`; `tables_from` is the result of
+    /// Returns the state at the access unit that starts at `index`; `tables_from` is the result of
     /// [`TableReader::complete_from`].
     pub(super) fn at(&self, index: u64, tables_from: Option<u64>) -> EntryContext {
         let mut start = self.start;
@@ -380,11 +384,11 @@ impl TablePackets {
         parameters: Vec<ParameterSets>,
         begin: Option<(u64, u32)>,
     ) -> EntryPoints {
-        let (sets, is_spent) = (self.sets, self.is_spent);
-        EntryPoints { entries, begin, end: None, clock_end: None, sets, parameters, is_spent }
+        let (sets, is_exhausted) = (self.sets, self.is_exhausted);
+        EntryPoints { entries, begin, end: None, clock_end: None, sets, parameters, is_exhausted }
     }
 
-    /// Places with the tables that are kept.
+    /// Combines entry points with the stored tables.
     pub(super) fn starts(
         &self,
         entries: Vec<(EntryPoint, EntryContext)>,
@@ -394,7 +398,8 @@ impl TablePackets {
         EntryPoints { entries, sets, parameters, ..EntryPoints::default() }
     }
 
-    /// The packets to put in front of a place: as [`EntryPoints::tables`], without its copies.
+    /// Returns the packets to insert before an entry point, as [`EntryPoints::tables`] does,
+    /// without copying the tables first.
     pub(super) fn lead(&self, start: &EntryContext, parameters: &[ParameterSets]) -> Vec<u8> {
         start.lead(&self.sets, parameters)
     }
@@ -408,7 +413,7 @@ impl TablePackets {
             self.recent.len() - 1
         });
         let packets = &mut self.recent[at].1;
-        // Sent twice: once is enough.
+        // A repeated packet is stored once.
         if packets.last().is_some_and(|(_, last)| last[3] & 15 == counter) {
             return;
         }
@@ -418,7 +423,7 @@ impl TablePackets {
         packets.push((index, *bytes));
     }
 
-    /// The packets kept of `pid` from `first` on, without their counters.
+    /// Returns the stored packets of `pid` from `first` on, with cleared counters.
     fn since(&self, pid: u16, first: Option<u64>) -> Vec<PacketBytes> {
         let packets = self.recent.iter().find(|&&(known, _)| known == pid);
         let packets = packets.map_or(&[][..], |(_, packets)| packets);
@@ -432,14 +437,14 @@ impl TablePackets {
             .collect()
     }
 
-    /// Finds the current tables among those kept, or keeps them.
+    /// Selects the current tables among the stored ones; stores them if they are new.
     fn settle(&mut self) {
         let known = self.sets.iter().position(|set| *set == self.current);
         let set = match known {
             Some(set) => set,
             None if self.sets.len() == SETS_MAX => {
                 let Some(oldest) = &mut self.oldest else {
-                    self.is_spent = true;
+                    self.is_exhausted = true;
                     return;
                 };
                 let set = *oldest;

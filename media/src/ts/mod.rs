@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MPEG transport streams: the fields of a packet, and a scanner that makes a plan of a file.
+//! Parses MPEG transport stream packets and scans files into packet plans.
 //!
-//! One file a concern: `sync` finds packets among bytes, `psi` puts sections together, `tables`
-//! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
-//! play can start, `unit_starts` keeps the last access units, `stream_units` those of a channel,
-//! `lead` keeps the tables in force there and `parameter_sets` the sets that a unit lacks,
-//! `content` passes each packet to the others, and `scan` drives all of them. `survey` finds the
-//! programmes and their tracks, `format` reads the tracks' headers, `codecs` names them, `extract`
-//! makes a stream of some of them, `splice` joins several end to end, `pictures` sends some
-//! pictures at other times and `rewrite` writes fields of packets for both and for [`crate::mux`];
-//! `elementary` makes tracks of a programme's streams; `monitor` watches one that arrives.
-//! `stream_ends` finds where media end that go on behind the clock.
+//! Each concern has one file: `sync` finds packets in bytes, `psi` assembles sections, `tables`
+//! follows one programme, `clock` builds a timeline of clock references, `access` finds entry
+//! points, `unit_starts` records the last access units, `stream_units` does so for a channel,
+//! `lead` stores the tables current at entry points and `parameter_sets` the sets that a unit
+//! lacks, `content` passes each packet to the others, and `scan` drives all of them. `survey` finds
+//! the programmes and their tracks, `format` parses the tracks' headers, `codecs` names them,
+//! `extract` makes a stream of some of them, `splice` joins several streams end to end, `pictures`
+//! sends single pictures at other times and `rewrite` writes packet fields for both and for
+//! [`crate::mux`]; `elementary` makes tracks of a programme's streams; `monitor` measures an
+//! incoming stream. `stream_ends` finds the end of media that continue after the last clock
+//! reference.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
-//! Payloads are not decoded and scrambled ones are served as they are.
+//! Does not decode payloads; scrambled payloads are served unchanged.
 
 mod access;
 mod clock;
@@ -77,7 +78,7 @@ const NULL_PID: u16 = 0x1fff;
 /// Number of different PIDs.
 const PIDS: usize = 0x2000;
 
-/// The values of a program clock reference: 33 bits of 90 kHz, each of 300 ticks.
+/// Number of values of a program clock reference: 33 bits of 90 kHz, each of 300 ticks.
 const PCR_MODULUS: u64 = (1 << 33) * 300;
 
 /// Bytes of the header word.
@@ -99,15 +100,16 @@ const HEADER_BYTES: usize = 4;
 struct TsHeader(u32);
 
 impl TsHeader {
-    /// Reads the word; `bytes` has at least four.
+    /// Reads the word; `bytes` has at least four bytes.
     #[inline]
     fn read(bytes: &[u8]) -> Self {
         Self(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// True when a packet can begin so: sync byte, and an adaptation field control other than the
-    /// reserved 00, which distinguishes packets from a row of bytes 0x47. Null packets skip the
-    /// second test: no decoder reads them, and some multiplexers are careless there.
+    /// True if a packet can begin with this word: sync byte, and an adaptation field control other
+    /// than the reserved 00, which distinguishes packets from a run of 0x47 bytes. Null packets
+    /// skip the second test: no decoder reads them, and some multiplexers set the field to 00
+    /// there.
     #[inline]
     fn is_sync(self) -> bool {
         self.0 >> 24 == SYNC_BYTE && (self.0 & 0x30 != 0 || self.pid() == NULL_PID)
@@ -145,7 +147,7 @@ impl TsHeader {
     }
 }
 
-/// The fields of an adaptation field that matter here.
+/// The fields of an adaptation field that are used here.
 #[derive(Clone, Copy, Default)]
 struct Adaptation {
     discontinuity: bool,
@@ -162,7 +164,8 @@ struct TsPacket<'a> {
 }
 
 impl<'a> TsPacket<'a> {
-    /// The adaptation field; one without content or of an impossible length counts as empty.
+    /// Returns the adaptation field; an empty one or one of an impossible length yields the
+    /// default.
     fn adaptation(&self) -> Adaptation {
         let bytes = self.bytes;
         let length = usize::from(bytes[4]);
@@ -182,7 +185,7 @@ impl<'a> TsPacket<'a> {
         Adaptation { discontinuity: flags & 0x80 != 0, random_access: flags & 0x40 != 0, pcr }
     }
 
-    /// The payload; empty where there is none.
+    /// Returns the payload; empty if there is none.
     fn payload(&self) -> &'a [u8] {
         let bytes: &'a [u8] = self.bytes;
         let start = match (self.header.has_payload(), self.header.has_adaptation()) {

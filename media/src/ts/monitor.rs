@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watches a transport stream while it arrives: continuity, sync bytes, and its clock against ours.
+//! Monitors an incoming transport stream: continuity, sync bytes, and the jitter of its clock.
 //!
-//! Looks at the header of every packet and at the adaptation field of those that have one: 5 to
-//! 15 ns a packet as measured on a machine with other work, so that a core watches 100 Gb/s; no
-//! allocation, 8 KiB of counters a stream. What is counted:
+//! Examines the header of every packet and the adaptation field where there is one. This costs 5 to
+//! 15 ns a packet as measured on a machine with other work, so one core monitors 100 Gb/s. It
+//! allocates no memory; a stream needs 8 KiB of counters. It counts:
 //!
-//! - continuity: the counter of each PID goes up by one with each packet that has payload, one
+//! - continuity: the counter of each PID increases by one with each packet that has payload, one
 //!   repetition of a packet is allowed, and a discontinuity_indicator excuses a jump (ISO/IEC
 //!   13818-1 §2.4.3.3, §2.4.3.5; Continuity_count_error of ETSI TR 101 290 §5.2.1, 1.4);
-//! - sync bytes that are none, and loss of synchronisation: two of them in a row, until five are
+//! - wrong sync bytes, and loss of synchronisation: two consecutive wrong ones, until five are
 //!   right again (TR 101 290, 1.1 and 1.2);
-//! - transport_error_indicator (2.1); nothing else is judged from such a packet;
-//! - the clock: how far a reference (PCR) is from when its arrival would have it, drift taken out
-//!   by a high-pass filter of 10 mHz. That is the overall jitter PCR_OJ of TR 101 290 §5.3.2 and
-//!   annex I, profile MGF1, of what arrived here: multiplexer, network and this host together. All
-//!   packets of a datagram arrive at one time, which adds up to six packet times.
+//! - transport_error_indicator (2.1); such a packet is not examined further;
+//! - the clock: the deviation of each reference (PCR) from its expected arrival time, with drift
+//!   removed by a high-pass filter of 10 mHz. That is the overall jitter PCR_OJ of TR 101 290
+//!   §5.3.2 and annex I, profile MGF1, as received: multiplexer, network and this host together.
+//!   All packets of a datagram have one arrival time, which adds up to six packet times.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3; ETSI TR 101 290 V1.4.1 §5.2.1, §5.2.2, §5.3.2, annex I.
 //! Does not measure PCR_AC, the accuracy by position in the stream, which needs a multiplex of
@@ -25,14 +25,14 @@ use std::time::Duration;
 use super::{NULL_PID, PCR_MODULUS, PIDS, SYNC_BYTE, TsHeader, TsPacket};
 use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES};
 
-/// Watches one stream.
+/// Monitors one stream.
 #[derive(Debug)]
 pub struct Monitor {
-    /// For each PID the counter that was last and the flags below it.
+    /// The last counter of each PID, combined with flags (`SEEN`, `REPEATED`, `EXCUSED`).
     counters: Box<[u8; PIDS]>,
     clocks: [PcrClock; CLOCKS_MAX],
     clocks_known: usize,
-    /// Packets in a row with a wrong sync byte, and with a right one after a loss.
+    /// Consecutive packets with a wrong sync byte, and with a right one after a loss.
     bad_row: u32,
     good_row: u32,
     is_lost: bool,
@@ -45,20 +45,20 @@ pub struct Monitor {
 pub struct MonitorCounts {
     /// Packets of 188 bytes.
     pub packets: u64,
-    /// Places where the continuity counter of a PID was not what it should have been.
+    /// Packets whose continuity counter was not the expected one.
     pub continuity_errors: u64,
     /// Packets whose first byte is not 0x47.
     pub sync_byte_errors: u64,
-    /// Two and more of them in a row.
+    /// Runs of two or more such packets.
     pub sync_losses: u64,
-    /// Packets that say of themselves that they are damaged.
+    /// Packets with the transport_error_indicator set.
     pub transport_errors: u64,
     /// Program clock references.
     pub clock_references: u64,
-    /// References more than 100 ms after the one before, or before it, that no
+    /// References more than 100 ms after the previous one, or before it, that no
     /// discontinuity_indicator announced (TR 101 290, 2.3).
     pub clock_discontinuities: u64,
-    /// The largest distance of a reference from when it should have come, in ticks of 27 MHz, once
+    /// Largest deviation of a reference from its expected arrival time, in ticks of 27 MHz, after
     /// the filter has settled.
     pub jitter_ticks_max: u64,
 }
@@ -67,17 +67,17 @@ pub struct MonitorCounts {
 #[derive(Debug, Clone, Copy, Default)]
 struct PcrClock {
     pid: u16,
-    /// The last reference, and when it came.
+    /// The last reference and its arrival time.
     last: Option<(u64, Duration)>,
-    /// Since the first reference of this time base: media time, in ticks.
+    /// Media time since the first reference of this time base, in ticks.
     ticks: u64,
-    /// Arrival of that reference.
+    /// Arrival time of that first reference.
     began: Duration,
-    /// Arrival less media time, filtered: 2¹⁶ths of ticks.
+    /// Arrival time minus media time, filtered, in 2⁻¹⁶ ticks.
     offset_16: i64,
-    /// The last reference is of another sender, or of before a gap.
+    /// True if the last reference is from another sender or from before a gap.
     is_old: bool,
-    /// Distances from that since the last look: smallest and largest.
+    /// Smallest and largest deviation since the last call of [`Monitor::take_jitter_ticks`].
     low: i64,
     high: i64,
 }
@@ -89,7 +89,7 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// Nothing seen yet.
+    /// Creates a monitor of a new stream.
     pub fn new() -> Monitor {
         Monitor {
             counters: vec![0; PIDS].into_boxed_slice().try_into().expect("as many as PIDs"),
@@ -102,8 +102,8 @@ impl Monitor {
         }
     }
 
-    /// Takes whole packets that arrived together; `arrival` is on any steady clock. Bytes behind
-    /// the last whole packet are not looked at.
+    /// Consumes whole packets that arrived together; `arrival` is on any steady clock. A trailing
+    /// partial packet is ignored.
     pub fn feed(&mut self, packets: &[u8], arrival: Duration) {
         let (packets, _) = packets.as_chunks::<TS_PACKET_BYTES>();
         self.counts.packets += packets.len() as u64;
@@ -129,9 +129,9 @@ impl Monitor {
         }
     }
 
-    /// The next packets are of another sender, or come after a gap. Counters begin anew: where they
-    /// go on is chance. A clock that jumps there without an announcement is a discontinuity, as
-    /// players of the recording see it; jitter is measured anew.
+    /// Announces that the next packets are from another sender or follow a gap. Continuity counters
+    /// restart, because the next values are arbitrary. An unannounced jump of the clock still
+    /// counts as a discontinuity, as players of the recording see it. Jitter measurement restarts.
     pub fn renew(&mut self) {
         self.counters.fill(0);
         self.clocks[..self.clocks_known].iter_mut().for_each(|clock| clock.is_old = true);
@@ -144,8 +144,8 @@ impl Monitor {
         &self.counts
     }
 
-    /// Peak to peak of the distances of the references since the last call from when they should
-    /// have come, of the PID where it is most, in ticks of 27 MHz.
+    /// Returns the peak-to-peak deviation of the references since the last call, in ticks of 27
+    /// MHz, for the PID with the largest.
     pub fn take_jitter_ticks(&mut self) -> u64 {
         let clocks = self.clocks[..self.clocks_known].iter_mut();
         let spread = clocks.map(|clock| {
@@ -173,7 +173,7 @@ impl Monitor {
         }
     }
 
-    /// Looks at the adaptation field; whether it announces a discontinuity.
+    /// Examines the adaptation field. Returns true if it announces a discontinuity.
     fn adapt(&mut self, packet: &TsPacket<'_>, arrival: Duration) -> bool {
         let adaptation = packet.adaptation();
         let pid = packet.header.pid();
@@ -206,7 +206,7 @@ impl Monitor {
         self.clocks.get_mut(index)
     }
 
-    /// Compares the continuity counter of a packet with payload.
+    /// Checks the continuity counter of a packet with payload.
     #[inline]
     fn follow(&mut self, packet: &TsPacket<'_>, is_announced: bool) {
         let header = packet.header;
@@ -233,13 +233,13 @@ impl Monitor {
 #[derive(Debug, Default)]
 struct PcrFinding {
     is_discontinuity: bool,
-    /// Ticks from when it should have come; none while the filter settles.
+    /// Deviation from the expected arrival time, in ticks; none while the filter settles.
     distance: Option<u64>,
 }
 
 impl PcrClock {
     fn take(&mut self, pcr: u64, arrival: Duration, is_announced: bool) -> PcrFinding {
-        let Some((last, came)) = self.last.replace((pcr, arrival)) else {
+        let Some((last, last_arrival)) = self.last.replace((pcr, arrival)) else {
             self.begin(arrival);
             return PcrFinding::default();
         };
@@ -251,7 +251,7 @@ impl PcrClock {
             return PcrFinding { is_discontinuity, distance: None };
         }
         if is_discontinuity {
-            // A jump of less than ten seconds forward is a gap in the stream: the clock goes on.
+            // A forward jump of less than ten seconds is a gap in the stream: the time base stays.
             if is_announced || step > GAP_TICKS_MAX {
                 self.begin(arrival);
                 return PcrFinding { is_discontinuity: !is_announced, distance: None };
@@ -263,8 +263,9 @@ impl PcrClock {
         self.ticks += step;
         let passed = ticks(arrival.saturating_sub(self.began));
         let difference = passed - self.ticks.cast_signed();
-        let dt = ticks(arrival.saturating_sub(came)).max(1);
-        // First order, so that it settles; at the start the mean of what came.
+        let dt = ticks(arrival.saturating_sub(last_arrival)).max(1);
+        // A first-order filter settles. At the start the value is the mean of all deviations so
+        // far.
         let constant = FILTER_TICKS.min(passed.max(1)).max(dt);
         let above = (difference << 16) - self.offset_16;
         self.offset_16 += (i128::from(above) * i128::from(dt) / i128::from(constant)) as i64;
@@ -282,24 +283,24 @@ impl PcrClock {
     }
 }
 
-/// A time in ticks; at most 2⁴⁶, so that sixteen more bits fit behind.
+/// Converts a time to ticks, at most 2⁴⁶, so that a shift by 16 bits fits.
 fn ticks(time: Duration) -> i64 {
     let ticks = time.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
     i64::try_from(ticks).unwrap_or(i64::MAX).min(1 << 46)
 }
 
-/// A week: then the mean is made anew, and sixteen more bits always fit behind.
+/// After a week the mean restarts, so that a shift by 16 bits always fits.
 const TIME_BASE_TICKS_MAX: u64 = 7 * 86_400 * TICKS_PER_SECOND;
 
 const COUNTER: u8 = 0x0f;
-/// A packet with payload was seen.
+/// A packet with payload was received.
 const SEEN: u8 = 0x10;
-/// The last packet was the repetition of the one before.
+/// The last packet was a repetition of the previous one.
 const REPEATED: u8 = 0x20;
 /// A packet without payload has announced a discontinuity.
 const EXCUSED: u8 = 0x40;
 
-/// Programmes whose clocks are looked at.
+/// Programmes whose clocks are measured.
 const CLOCKS_MAX: usize = 8;
 
 const NOTHING_SEEN: (i64, i64) = (i64::MAX, i64::MIN);
@@ -314,10 +315,10 @@ const PCR_STEP_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 /// A step of more than this is a new time base.
 const GAP_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
-/// The time constant of a filter of 10 mHz: 1 / 2π·0.01 s.
+/// Time constant of a 10 mHz filter: 1 / 2π·0.01 s.
 const FILTER_TICKS: i64 = (TICKS_PER_SECOND * 15_915 / 1000).cast_signed();
 
-/// For so long distances are not judged: there is no mean yet.
+/// Settling time of the filter, in which deviations are ignored: there is no mean yet.
 const SETTLED_TICKS: i64 = TICKS_PER_SECOND.cast_signed();
 
 #[cfg(test)]
@@ -333,7 +334,7 @@ mod tests {
         bytes
     }
 
-    /// A packet with an adaptation field, and payload or not.
+    /// Returns a packet with an adaptation field, with or without payload.
     fn adapted(continuity: u8, has_payload: bool, discontinuity: bool) -> [u8; TS_PACKET_BYTES] {
         let mut bytes = payload(PID, continuity);
         bytes[3] = if has_payload { 0x30 } else { 0x20 } | continuity & 15;
@@ -429,7 +430,8 @@ mod tests {
         assert_eq!(monitor.counts().sync_losses, 2);
     }
 
-    /// References every 40 ms for so long; each comes this much later than it should.
+    /// Feeds references every 40 ms for `seconds`; reference `n` arrives `late(n)` after its due
+    /// time.
     fn clock(seconds: u64, late: impl Fn(u64) -> Duration) -> Monitor {
         let mut monitor = Monitor::new();
         for n in 0..seconds * 25 {
@@ -453,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_drifts_has_little_and_one_that_jumps_has_it_all() {
-        // 30 parts in a million for 100 s are 3 ms in all.
+        // A drift of 30 parts per million over 100 s amounts to 3 ms.
         let drift = clock(100, |n| Duration::from_nanos(n * 40 * 30));
         assert!(drift.counts().jitter_ticks_max < TICKS_PER_SECOND / 1000, "{drift:?}");
         let jump = clock(20, |n| Duration::from_millis(if n % 50 == 49 { 10 } else { 0 }));
@@ -493,7 +495,7 @@ mod tests {
         };
         assert_eq!((found(0, false), found(25_000, false)), (1, 1), "back, and on");
         assert_eq!((found(0, true), found(20_000, false)), (0, 0), "announced; the same stream");
-        // Programmes of earlier senders make room for those that come.
+        // Clocks of earlier senders are replaced by those of new programmes.
         let mut monitor = Monitor::new();
         for pid in 0..3 * CLOCKS_MAX as u16 {
             monitor.renew();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the transport stream packets of a file one after the other, or from any of them on.
+//! Reads the transport stream packets of a file sequentially, from any packet on.
 //!
-//! Costs one read of 64 KiB for 348 packets, and a copy of each.
+//! Costs one read of 64 KiB per 348 packets, and a copy of each packet.
 //!
 //! Sources: pread(2).
 //! Does not read the bytes between extents.
@@ -13,7 +13,7 @@ use crate::{ReadAt, TS_PACKET_BYTES};
 
 pub(super) type PacketBytes = [u8; TS_PACKET_BYTES];
 
-/// A place among the packets of a file.
+/// A position among the packets of a file.
 pub(super) struct PacketReader<'a, F: ?Sized> {
     places: PacketPlaces<'a>,
     file: &'a F,
@@ -32,12 +32,12 @@ impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
         PacketReader { places, file, next, block: Vec::new(), block_offset: 0, at: 0 }
     }
 
-    /// Index of the packet that is read next.
+    /// Returns the index of the next packet.
     pub(super) fn next_packet(&self) -> u64 {
         self.next
     }
 
-    /// Goes to a packet; what has been read is kept if it is among that.
+    /// Moves to a packet; the block is retained if it contains that packet.
     pub(super) fn seek(&mut self, next: u64) {
         let stride = self.places.stride as usize;
         let first = self.next - (self.at / stride) as u64;
@@ -52,18 +52,19 @@ impl<'a, F: ReadAt + ?Sized> PacketReader<'a, F> {
         self.next = next;
     }
 
-    /// The next packet; none at the end of the file.
+    /// Reads the next packet; returns none at the end of the file.
     pub(super) fn read(&mut self) -> io::Result<Option<PacketBytes>> {
         Ok(self.read_at()?.map(|(_, packet)| packet))
     }
 
-    /// The next packet with its offset in the file; none at the end of the file.
+    /// Reads the next packet and returns it with its offset in the file; none at the end of the
+    /// file.
     pub(super) fn read_at(&mut self) -> io::Result<Option<(u64, PacketBytes)>> {
         if self.at >= self.block.len() {
             let Some((offset, packets)) = self.places.ts_run(self.next, BLOCK_PACKETS) else {
                 return Ok(None);
             };
-            // Of the last of them only the packet is there for certain.
+            // After the last packet the rest of its stride may be missing.
             let bytes = (packets - 1) * self.places.stride + TS_PACKET_BYTES as u64;
             self.block.resize(bytes as usize, 0);
             (self.block_offset, self.at) = (offset, 0);

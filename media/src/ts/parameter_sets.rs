@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parameter sets of H.264 and H.265 that are in force where play can start, for the places whose
-//! access unit lacks them.
+//! Collects the H.264 and H.265 parameter sets active at each entry point and inserts them before
+//! access units that lack them.
 //!
-//! A film that was remultiplexed from MP4 may have its sets in the first access unit alone: of what
-//! begins later no decoder shows a picture. So they are put in front, behind the tables, as a PES
-//! packet with the times of the access unit, of which they are the first NAL units.
+//! A film remultiplexed from MP4 may carry its parameter sets in the first access unit only. A
+//! decoder that starts later cannot decode any picture. The sets are therefore inserted before the
+//! access unit, as a PES packet with the times of that access unit. They become its first NAL
+//! units.
 //!
-//! It is spread over a multiple of 16 packets. The first has the continuity counter of the access
-//! unit's first packet and the last the one before it, so no packet is missing where the part
-//! before was played, or where none was (ISO/IEC 13818-1 §2.4.3.3). Fewer packets would need a
-//! discontinuity_indicator; on the PID of the clock that announces a new time base (§2.4.3.5), and
-//! ffmpeg takes one packet with the counter of the packet before it for a damaged picture.
+//! The PES packet is spread over a multiple of 16 transport packets. The first has the continuity
+//! counter of the access unit's first packet, and the last has the counter before that. The
+//! receiver therefore sees no missing packet, both after the preceding part and at the start of
+//! playback (ISO/IEC 13818-1 §2.4.3.3). Fewer packets would need a discontinuity_indicator, which
+//! on the PCR PID announces a new time base (§2.4.3.5). A single packet that repeats the counter of
+//! the previous packet makes ffmpeg treat the picture as damaged.
 //!
-//! Costs a copy of the sets of each access unit that is looked at; 4 KiB for those in force, and as
-//! much for each of [`SETS_MAX`] that a place lacks. A place that lacks others gets none.
+//! Costs a copy of the sets of each examined access unit, 4 KiB for the active sets and as much for
+//! each of up to [`SETS_MAX`] stored combinations of sets. Entry points that lack further
+//! combinations get none.
 //!
 //! Sources: ISO/IEC 14496-10 §7.3.1, §7.4.1.2.1; ISO/IEC 23008-2 §7.3.1, §7.4.2.4.2 (order of sets
 //! and slices); RFC 8216 §3.
-//! Does not follow the identifiers from slices to sets: a place lacks all sets or none.
+//! Does not resolve the set identifiers of slices: an entry point lacks all sets or none.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -28,10 +31,10 @@ use crate::bits::Bits;
 use crate::byte_stream::{START_CODE_BYTES, without_zeros};
 use crate::sequence::SequenceSet;
 
-/// Bytes of the sets in force, start codes included.
+/// Bytes of the active sets, start codes included.
 pub(crate) const SETS_BYTES_MAX: usize = 4096;
 
-/// Sets of a stream in byte stream format.
+/// Parameter sets of a stream in byte stream format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ParameterSets {
     /// PID of their stream.
@@ -39,29 +42,29 @@ pub(crate) struct ParameterSets {
     pub(crate) bytes: Arc<[u8]>,
 }
 
-/// First packet of the access unit that sets are put in front of.
+/// Header fields of the access unit before which the sets are inserted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LedUnit {
-    /// Times of presentation and decoding, in units of 90 kHz.
+    /// Presentation and decoding times, in units of 90 kHz.
     pub(super) presented: Option<u64>,
     pub(super) decoded: Option<u64>,
     pub(super) stream_id: u8,
-    /// Its continuity counter.
+    /// Continuity counter of its first packet.
     pub(super) continuity: u8,
 }
 
 impl ParameterSets {
-    /// Puts them into a PES packet, before all other NAL units.
+    /// Inserts the sets into a PES packet, before all other NAL units.
     pub(super) fn put_into(&self, payload: &mut Vec<u8>) {
         let header = payload.get(8).map(|&more| 9 + usize::from(more));
         if let Some(at) = header.filter(|&at| at <= payload.len()) {
             payload.splice(at..at, self.bytes.iter().copied());
-            // The length of pictures need not be told (§2.4.3.7).
+            // PES_packet_length may be 0 for video (§2.4.3.7).
             payload[4..6].fill(0);
         }
     }
 
-    /// Adds them as packets in front of an access unit.
+    /// Appends the sets as transport packets that precede an access unit.
     pub(super) fn put_in_front(&self, unit: &LedUnit, out: &mut Vec<u8>) {
         let mut pes = vec![0, 0, 1, unit.stream_id, 0, 0, 0x80, 0, 0];
         for (flag, prefix, time) in [(0x80, 0x20, unit.presented), (0x40, 0x10, unit.decoded)] {
@@ -83,12 +86,12 @@ impl ParameterSets {
     }
 }
 
-/// Kinds of sets, as bits.
+/// Kinds of parameter sets, as bits.
 const VIDEO: u8 = 1;
 const SEQUENCE: u8 = 2;
 const PICTURE: u8 = 4;
 
-/// Kind of the set that begins with this byte; 0 of other NAL units.
+/// Returns the kind of the set whose first byte this is; 0 for other NAL units.
 fn kind(is_h265: bool, first: u8) -> u8 {
     match (is_h265, if is_h265 { first >> 1 & 0x3f } else { first & 0x1f }) {
         (true, 32) => VIDEO,
@@ -98,7 +101,7 @@ fn kind(is_h265: bool, first: u8) -> u8 {
     }
 }
 
-/// Identifier of a set among those of its kind; none where it is cut off.
+/// Returns the identifier of a set among sets of its kind; none if the set is truncated.
 fn identifier(is_h265: bool, kind: u8, nal: &[u8]) -> Option<u32> {
     let golomb = |from: usize| Bits::new(nal.get(from..)?).golomb();
     match (is_h265, kind) {
@@ -110,7 +113,7 @@ fn identifier(is_h265: bool, kind: u8, nal: &[u8]) -> Option<u32> {
     }
 }
 
-/// A set in force.
+/// An active set.
 #[derive(Clone)]
 struct KnownSet {
     kind: u8,
@@ -119,41 +122,43 @@ struct KnownSet {
 }
 
 impl KnownSet {
-    /// Bytes of it with a start code.
+    /// Returns the size of the set with a start code.
     fn bytes(&self) -> usize {
         START_CODE_BYTES + 1 + self.nal.len()
     }
 }
 
-/// Sets in force in a stream, taken from the bytes of its access units.
+/// Tracks the active sets of a stream by reading its access units.
 #[derive(Clone, Default)]
 pub(super) struct ParameterReader {
     pid: u16,
     is_h265: bool,
-    /// By kind and identifier.
+    /// Sorted by kind and identifier.
     in_force: Vec<KnownSet>,
     in_force_bytes: usize,
-    /// Kinds found in the access unit that is read.
+    /// Kinds found in the current access unit.
     found: u8,
-    /// NAL unit that is read, if it is a set.
+    /// Bytes of the current NAL unit, if it is a parameter set.
     nal: Vec<u8>,
     is_open: bool,
-    /// Sets that places lack; which of them those in force are, if it is known.
+    /// Stored combinations of sets that entry points lack; `current` is the index of the active
+    /// one, if known.
     kept: Vec<ParameterSets>,
-    /// Hashes of the bytes of these, by which they are found.
+    /// Hashes of the stored combinations, for lookup.
     hashes: Vec<u64>,
     current: Option<u16>,
-    /// Of a stream without an end, the next that is replaced; of others none is.
+    /// Index of the stored combination that is replaced next; none if combinations are not
+    /// replaced.
     oldest: Option<usize>,
 }
 
 impl ParameterReader {
-    /// One of a stream without an end, of which the last [`SETS_MAX`] are kept.
+    /// Creates a reader for an endless stream, which retains the last [`SETS_MAX`] combinations.
     pub(super) fn of_channel() -> ParameterReader {
         ParameterReader { oldest: Some(0), ..ParameterReader::default() }
     }
 
-    /// Takes the bytes of another stream from now on.
+    /// Switches to the bytes of another stream.
     pub(super) fn watch(&mut self, pid: u16, is_h265: bool) {
         (self.pid, self.is_h265) = (pid, is_h265);
         self.forget();
@@ -169,7 +174,7 @@ impl ParameterReader {
         (self.found, self.is_open) = (0, false);
     }
 
-    /// Takes the first byte of a NAL unit, behind a start code.
+    /// Begins a NAL unit with its first byte, which follows a start code.
     #[inline]
     pub(super) fn begin_nal(&mut self, first: u8) {
         if self.is_open {
@@ -184,7 +189,7 @@ impl ParameterReader {
         }
     }
 
-    /// Takes a further byte.
+    /// Appends the next byte of the NAL unit.
     #[inline]
     pub(super) fn take(&mut self, byte: u8) {
         if self.is_open {
@@ -192,14 +197,14 @@ impl ParameterReader {
         }
     }
 
-    /// Ends the access unit where the next begins.
+    /// Ends the access unit, at the start of the next.
     pub(super) fn end_unit(&mut self) {
         if std::mem::take(&mut self.is_open) {
             self.end_nal();
         }
     }
 
-    /// Gives up a set that is longer than what is looked at.
+    /// Discards a set that extends beyond the probed bytes.
     pub(super) fn give_up(&mut self) {
         self.is_open = false;
     }
@@ -224,14 +229,14 @@ impl ParameterReader {
             }
         }
         self.current = None;
-        // Beyond, all are forgotten and gathered anew.
+        // Above the limit all active sets are dropped and collected again.
         if self.in_force_bytes > SETS_BYTES_MAX {
             self.forget();
         }
     }
 
-    /// Returns the number of the sets that the access unit read so far lacks; none where it has
-    /// its own, or none are in force.
+    /// Returns the index of the stored combination that the current access unit lacks; none if the
+    /// unit has its own sets or no complete combination is active.
     pub(super) fn lacking(&mut self) -> Option<u16> {
         let needed = SEQUENCE | PICTURE | if self.is_h265 { VIDEO } else { 0 };
         let known = self.in_force.iter().fold(0, |kinds, set| kinds | set.kind);
@@ -244,7 +249,7 @@ impl ParameterReader {
         self.current
     }
 
-    /// Finds the sets in force among those kept, or keeps them.
+    /// Returns the index of the active combination among the stored ones; stores it if it is new.
     fn settle(&mut self) -> Option<u16> {
         let mut bytes = Vec::new();
         for set in &self.in_force {
@@ -274,7 +279,7 @@ impl ParameterReader {
         u16::try_from(at).ok()
     }
 
-    /// Sets that places lack.
+    /// Returns the combinations of sets that entry points lack.
     pub(super) fn kept(&self) -> &[ParameterSets] {
         &self.kept
     }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pictures of a transport stream by themselves, each sent at a time of its own: what a decoder
-//! needs for fast forward and for play backwards.
+//! Lays out single pictures of a transport stream, each sent at its own time, for fast forward and
+//! reverse play.
 //!
-//! A picture is the access unit of a place where play can start ([`EntryPoint`]): the payload of
-//! its packets up to the next unit of the same PID. It is sent with the tables that precede it in
-//! the file, or with the file's first, behind a clock reference, and with the parameter sets that
-//! it lacks. Its packets are made anew: presentation time and clock are those of the new timeline,
-//! and its payload is spread over a multiple of 16 packets, so that continuity counters are a
-//! function of the picture alone and run on from any picture to any other. Null packets fill the
-//! last RTP packet. Between pictures the clock goes on in packets of their own, 40 ms apart.
+//! A picture is the access unit of an entry point ([`EntryPoint`]): the payload of its packets up
+//! to the next unit of the same PID. It is sent after a clock reference, with the tables that
+//! precede it in the file, or with the file's first tables, and with the parameter sets that it
+//! lacks. Its packets are rebuilt: presentation time and clock are those of the new timeline, and
+//! its payload is spread over a multiple of 16 packets, so that continuity counters depend on the
+//! picture alone and match between any two pictures. Null packets fill the last RTP packet. Between
+//! pictures the clock continues in separate packets, 40 ms apart.
 //!
-//! Costs reading (of a file that hides its pictures 20 MB each at most) and two copies of the
-//! picture's bytes, once for all sessions; at most 15 packets of 188 bytes beyond what the payload
-//! takes. Memory: the picture, at most [`PICTURE_BYTES_MAX`].
+//! Costs reading (at most 20 MB per picture, in a file where pictures are hard to find) and two
+//! copies of the picture's bytes, once for all sessions; at most 15 packets of 188 bytes beyond the
+//! payload. Memory: the picture, at most [`PICTURE_BYTES_MAX`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.2 to §2.4.3.7; ETSI TS 101 154 §4.1.5 (clock references every 40
 //! ms); RFC 2250 §2.
-//! Does not send sound, and does not choose pictures ([`crate::trick`]).
+//! Does not send audio, and does not choose pictures ([`crate::trick`]).
 
 use std::io;
 
@@ -31,50 +31,51 @@ use crate::payload::{LayoutWriter, UnitTimes};
 use crate::plan::{EntryPoint, PacketPlan};
 use crate::{ReadAt, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
-/// A picture, and when it is sent.
+/// A picture and its send time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TrickPicture {
-    /// Its number among those of the timeline: tables count on from picture to picture.
+    /// Its number on the timeline; the continuity counters of tables are computed from it.
     pub(crate) number: u64,
-    /// Where it lies.
+    /// Its entry point in the file.
     pub(crate) entry: EntryPoint,
-    /// Its time, from the beginning of the timeline.
+    /// Its time since the beginning of the timeline.
     pub(crate) ticks: u64,
     /// Times of its packets.
     pub(crate) times: UnitTimes,
 }
 
-/// Largest picture that is sent: beyond a key frame of any profile that a transport stream carries.
+/// Largest picture that is sent: larger than a key frame of any profile that a transport stream
+/// carries.
 const PICTURE_BYTES_MAX: usize = 4 << 20;
 
-/// Transport stream packets among which a picture is looked for: it and what is sent meanwhile,
-/// four times as much.
+/// Transport stream packets searched for a picture: four times its size, for packets of other
+/// streams in between.
 const UNIT_PACKETS_MAX: u64 = (4 * PICTURE_BYTES_MAX / TS_PACKET_BYTES) as u64;
 
-/// Transport stream packets between tables and picture, or before the first tables of a file: more
-/// are not read.
+/// Most transport stream packets read between tables and picture, or before the first tables of a
+/// file.
 const LEAD_PACKETS_MAX: u64 = 1 << 14;
 
-/// Packets of tables that are sent with a picture.
+/// Table packets that are sent with a picture.
 const TABLE_PACKETS_MAX: usize = 16;
 
-/// Presentation time of a picture behind its clock reference: all of it arrives before.
+/// Time from a picture's clock reference to its presentation: the whole picture arrives before.
 const PRESENTED_AFTER: u64 = 200 * TICKS_PER_SECOND / 1000;
 
 /// Distance of clock references.
 const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25;
 
-/// Time for which the clock goes on behind a picture: no group of pictures is longer.
+/// Time for which the clock continues after a picture: no group of pictures is longer.
 const CLOCK_FOR_TICKS: u64 = 60 * TICKS_PER_SECOND;
 
-/// Bytes of a PES header up to the number of those that are optional.
+/// Bytes of a PES header up to and including PES_header_data_length.
 const PES_HEADER_BYTES: usize = 9;
 
 /// Transport stream packets of one RTP packet.
 const PER_PACKET: usize = mp2t::TS_PACKETS_PER_PAYLOAD;
 
-/// Lays out a picture and the clock references up to the next. One that cannot be found in the
-/// file, or is scrambled, is left out and counted ([`crate::payload::Layout::faults`]).
+/// Lays out a picture and the clock references up to the next picture. A picture that is not found
+/// in the file, or is scrambled, is omitted and counted ([`crate::payload::Layout::faults`]).
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -108,8 +109,8 @@ pub(crate) fn lay_out(
     Ok(())
 }
 
-/// Finds the picture of a place to start: the stream type of its stream, and its bytes there. None
-/// where it cannot be found, or is scrambled.
+/// Finds the picture of an entry point. Returns its stream type and its bytes in the elementary
+/// stream; none if it is not found or is scrambled.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -126,9 +127,9 @@ pub(crate) fn key_unit(
     Ok(unit.map(|unit| (stream.stream_type, unit.to_vec())))
 }
 
-/// A picture as the file has it.
+/// A picture as found in the file.
 struct FoundPicture {
-    /// Packets of the association table and of the programme's map.
+    /// Packets of the PAT and of the programme's PMT.
     tables: Vec<PacketBytes>,
     pid: u16,
     pcr_pid: u16,
@@ -161,7 +162,7 @@ impl FoundPicture {
         let pcr_pid = map.pcr_pid;
         let is_picture = |pid| map.streams.iter().any(|&(own, kind)| own == pid && is_video(kind));
         let access_unit = match entry.access_unit {
-            // The file's beginning: the unit itself lies somewhere behind.
+            // The file's beginning: the access unit lies at some later packet.
             0 => first_unit(PacketReader::new(plan, 0, file), is_picture)?,
             known => Some(known),
         };
@@ -176,10 +177,11 @@ impl FoundPicture {
         Ok((is_picture(pid) && has_times).then_some(FoundPicture { tables, pid, pcr_pid, payload }))
     }
 
-    /// The transport stream packets of the picture, a multiple of those of an RTP packet.
+    /// Builds the transport stream packets of the picture; their number is a multiple of that of an
+    /// RTP packet.
     fn packets(&self, picture: &TrickPicture) -> Vec<u8> {
         let mut out = self.clock(picture.ticks);
-        // As many packets of tables were sent with each picture before.
+        // The same number of table packets was sent with each previous picture.
         let mut counters = Counters { before: picture.number, packets: &self.tables };
         for (index, packet) in self.tables.iter().enumerate() {
             let mut packet = *packet;
@@ -196,17 +198,18 @@ impl FoundPicture {
         out
     }
 
-    /// The clock reference of a time.
+    /// Builds the packet with the clock reference of a time.
     fn clock(&self, ticks: u64) -> Vec<u8> {
-        // Such a packet does not count (§2.4.3.3): it has the counter of the last that did.
+        // A packet without payload does not increment the counter (§2.4.3.3): it repeats the last
+        // one.
         let counter = if self.pcr_pid == self.pid { COUNTER_PACKETS as u8 - 1 } else { 0 };
         clock_packet(self.pcr_pid, counter, ticks % super::PCR_MODULUS).to_vec()
     }
 }
 
-/// Continuity counters of tables.
+/// Continuity counters of table packets.
 struct Counters<'a> {
-    /// Pictures before.
+    /// Number of previous pictures.
     before: u64,
     packets: &'a [PacketBytes],
 }
@@ -228,8 +231,7 @@ fn null_packet() -> PacketBytes {
     bytes
 }
 
-/// The first packet with which a unit of such a PID starts that play can start with, as its
-/// multiplexer says.
+/// Returns the first packet that starts a unit of a video PID and has a random_access_indicator.
 fn first_unit<F: ReadAt + ?Sized>(
     mut packets: PacketReader<'_, F>,
     is_picture: impl Fn(u16) -> bool,
@@ -246,7 +248,7 @@ fn first_unit<F: ReadAt + ?Sized>(
     Ok(None)
 }
 
-/// The PID of the next packet, which starts a unit, and the unit's payload; none where there is no
+/// Reads the unit that starts in the next packet. Returns its PID and payload; none if there is no
 /// such unit.
 fn unit<F: ReadAt + ?Sized>(
     packets: &mut PacketReader<'_, F>,
@@ -274,11 +276,11 @@ fn unit<F: ReadAt + ?Sized>(
             return Ok(None);
         }
     }
-    // 16 packets have a byte each at least.
+    // Each of the 16 packets needs at least one byte.
     Ok(unit.map(|pid| (pid, payload)).filter(|(_, payload)| payload.len() >= COUNTER_PACKETS))
 }
 
-/// The tables met so far.
+/// The tables found so far.
 #[derive(Default)]
 struct FoundTables {
     reader: TableReader,
@@ -287,7 +289,7 @@ struct FoundTables {
 }
 
 impl FoundTables {
-    /// True when a decoder that has read these packets knows the programme.
+    /// True if a decoder that receives these packets can identify the programme's streams.
     fn is_whole(&self) -> bool {
         self.reader.complete_from().is_some()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Program specific information: assembles sections from packets and reads the two tables.
+//! Assembles sections of program specific information from packets and parses PAT and PMT.
 //!
-//! A section that is incomplete or whose CRC is wrong is dropped: the tables are repeated several
-//! times a second. Those of a PAT or PMT with a wrong CRC are counted. One PID's sections need at
-//! most [`SECTION_BYTES_MAX`] bytes.
+//! An incomplete section, or one with a wrong CRC, is dropped, because the tables are repeated
+//! several times a second. PAT and PMT sections with a wrong CRC are counted. Each PID needs a
+//! buffer of at most [`SECTION_BYTES_MAX`] bytes.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (sections, pointer_field, PAT §2.4.4.3, PMT §2.4.4.8), annex A
 //! (CRC). Descriptors are returned unparsed.
@@ -13,21 +13,23 @@ use super::TsPacket;
 /// Longest section of a PAT or PMT: 3 bytes of header and a length of at most 1021.
 const SECTION_BYTES_MAX: usize = 1024;
 
-/// Table ids of the association table and of a programme's map (table 2-31).
+/// Table ids of the PAT and of the PMT (table 2-31).
 const PAT: u8 = 0x00;
 const PMT: u8 = 0x02;
 /// section_syntax_indicator, in the byte after the table id: the section ends with a CRC.
 const LONG_FORM: u8 = 0x80;
 
-/// Table id of the bytes that fill up a packet after its last section.
+/// Value of the stuffing bytes that fill a packet after its last section, at the place of a table
+/// id.
 const SECTION_STUFFING: u8 = 0xff;
 
-/// Puts the sections of one PID together.
+/// Assembles the sections of one PID.
 #[derive(Clone, Default)]
 pub(super) struct Sections {
-    /// The section begun and not ended; may hold the start of its successor for a moment.
+    /// Bytes of the incomplete section. During a call it may also hold the start of the next
+    /// section.
     buffer: Vec<u8>,
-    /// True when `buffer` begins with a section's start.
+    /// True if `buffer` begins with the start of a section.
     open: bool,
     /// Index of the packet in which that section starts.
     started: u64,
@@ -37,8 +39,8 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// Takes the PID's next packet, whose index is `index`, and hands every section that it
-    /// completes to `each`, with the index of the packet in which it starts.
+    /// Consumes the PID's next packet, number `index`, and calls `each` for every section that it
+    /// completes, with the index of the packet in which that section starts.
     pub(super) fn feed(
         &mut self,
         index: u64,
@@ -78,7 +80,7 @@ impl Sections {
         }
     }
 
-    /// The sections of a PAT or PMT dropped since the last call because their CRC is wrong.
+    /// Returns the number of PAT and PMT sections dropped for a wrong CRC since the last call.
     pub(super) fn take_bad(&mut self) -> u64 {
         std::mem::take(&mut self.bad)
     }
@@ -88,11 +90,11 @@ impl Sections {
         self.open = false;
     }
 
-    /// Hands over the section at the front of the buffer if it is whole; whether another may
-    /// follow it.
+    /// Passes a complete section at the front of the buffer to `each`. Returns true if another
+    /// section may follow it.
     fn complete(&mut self, each: &mut impl FnMut(&[u8], u64)) -> bool {
         let &[table, high, low, ..] = self.buffer.as_slice() else {
-            // Fewer than three bytes: a start that goes on in the next packet, or stuffing.
+            // Fewer than three bytes are stuffing, or a header that continues in the next packet.
             self.open &= self.buffer.first() != Some(&SECTION_STUFFING);
             return false;
         };
@@ -120,19 +122,20 @@ impl Sections {
 pub(super) struct AssociationSection {
     pub(super) version: u8,
     pub(super) section: u8,
-    /// Programme number and PID of its map, in the table's order, without the network's (0).
+    /// Programme numbers and PMT PIDs in the order of the table, without the network PID (number
+    /// 0).
     pub(super) programmes: Vec<(u16, u16)>,
 }
 
-/// Map of a programme.
+/// Contents of a PMT.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgrammeMap {
     pub(super) pcr_pid: u16,
-    /// PID and stream type, in the table's order.
+    /// PIDs and stream types in the order of the table.
     pub(super) streams: Vec<(u16, u8)>,
 }
 
-/// Reads a section of a PAT that is in force.
+/// Parses a PAT section whose current_next_indicator is set.
 pub(super) fn association(section: &[u8]) -> Option<AssociationSection> {
     let (header, body) = table(section, PAT)?;
     let programmes = body
@@ -149,11 +152,11 @@ pub(super) struct MapSection<'a> {
     pub(super) pcr_pid: u16,
     /// Descriptors of the programme.
     pub(super) descriptors: &'a [u8],
-    /// PID, stream type and descriptors, in the table's order.
+    /// PIDs, stream types and descriptors in the order of the table.
     pub(super) streams: Vec<(u16, u8, &'a [u8])>,
 }
 
-/// Reads a section of a PMT that is in force, with its descriptors.
+/// Parses a PMT section whose current_next_indicator is set, with its descriptors.
 pub(super) fn described(section: &[u8]) -> Option<MapSection<'_>> {
     let (header, body) = table(section, PMT)?;
     let number = u16::from_be_bytes([header[3], header[4]]);
@@ -169,15 +172,17 @@ pub(super) fn described(section: &[u8]) -> Option<MapSection<'_>> {
     Some(MapSection { number, pcr_pid, descriptors, streams })
 }
 
-/// Reads a section of a PMT that is in force: the programme's number and its map.
+/// Parses a PMT section whose current_next_indicator is set. Returns the programme number and the
+/// map.
 pub(super) fn map(section: &[u8]) -> Option<(u16, ProgrammeMap)> {
     let MapSection { number, pcr_pid, streams, .. } = described(section)?;
     let streams = streams.into_iter().map(|(pid, stream_type, _)| (pid, stream_type)).collect();
     Some((number, ProgrammeMap { pcr_pid, streams }))
 }
 
-/// Splits a section of long form and of the kind `table_id` into its header of eight bytes and
-/// what lies between that and the CRC; nothing if it is announced for later only.
+/// Splits a long-form section of the kind `table_id` into its eight header bytes and the body
+/// between header and CRC. Returns none if the section is not yet applicable
+/// (current_next_indicator 0).
 fn table(section: &[u8], table_id: u8) -> Option<(&[u8], &[u8])> {
     let is_long = section.get(1)? & LONG_FORM != 0;
     let body = section.get(8..section.len().checked_sub(4)?)?;
@@ -193,8 +198,8 @@ fn length(bytes: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([bytes[0], bytes[1]]) & 0x0fff)
 }
 
-/// The CRC of annex A: polynomial 0x04c11db7, from all ones, not reflected. Over a section with
-/// its CRC it is zero. (crc32fast computes the reflected one.)
+/// Computes the CRC of annex A: polynomial 0x04c11db7, initial value all ones, not reflected. The
+/// CRC over a section including its CRC field is zero. (crc32fast computes the reflected variant.)
 pub(super) fn crc32_mpeg(bytes: &[u8]) -> u32 {
     bytes
         .iter()

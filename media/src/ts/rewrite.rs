@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the fields of a packet that change when it is joined to others, or sent at another time.
+//! Rewrites packet fields that change when streams are joined or sent at another time.
 //!
-//! The adaptation field is written anew within its length: it keeps random_access_indicator and
-//! elementary_stream_priority_indicator; discontinuity_indicator is cleared because the output has
-//! no discontinuity; OPCR, splice_countdown, private data and the extension are replaced by
+//! The adaptation field is rewritten within its length. It keeps random_access_indicator and
+//! elementary_stream_priority_indicator. The discontinuity_indicator is cleared because the output
+//! has no discontinuity. OPCR, splice_countdown, private data and the extension are replaced by
 //! stuffing because they refer to times and splice points of the file (ISO/IEC 13818-1 §2.4.3.5).
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.4 (adaptation field), §2.4.3.6 (PES packet).
@@ -12,10 +12,10 @@
 use crate::TS_PACKET_BYTES;
 use crate::ts::{HEADER_BYTES, SYNC_BYTE};
 
-/// The values of a timestamp of 90 kHz.
+/// Number of values of a 90 kHz timestamp (33 bits).
 pub(crate) const TIME_MODULUS: u64 = 1 << 33;
 
-/// Packets after which a continuity counter has its first value again.
+/// Packets after which a continuity counter repeats.
 pub(super) const COUNTER_PACKETS: usize = 16;
 
 /// Bytes of payload in a packet without an adaptation field.
@@ -28,16 +28,16 @@ const KEPT_FLAGS: u8 = 0x60;
 /// Timestamps of a PES packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PesTimes {
-    /// It has none.
+    /// The packet has no timestamps.
     None,
-    /// It has some that cannot be read: the header is cut off, or says that it is too short.
+    /// The timestamps are unreadable: the header is truncated, or its length field is too small.
     Unreadable,
-    /// Presentation and decoding time; the latter is left out where they are equal.
+    /// Presentation and decoding time; the latter is omitted if both are equal.
     Some(u64, Option<u64>),
 }
 
 impl PesTimes {
-    /// Reads the start of a PES packet.
+    /// Parses the start of a PES packet.
     pub(super) fn find(payload: &[u8]) -> Self {
         let &[0, 0, 1, stream_id, ..] = payload else { return PesTimes::Unreadable };
         // Without the optional header (table 2-21): map, padding, private 2, ECM, EMM, DSM-CC,
@@ -63,7 +63,7 @@ impl PesTimes {
         }
     }
 
-    /// The decoding time.
+    /// Returns the decoding time.
     pub(super) fn decoding(self) -> Option<u64> {
         match self {
             PesTimes::Some(presented, decoded) => Some(decoded.unwrap_or(presented)),
@@ -71,13 +71,13 @@ impl PesTimes {
         }
     }
 
-    /// Lets the PES packet in which the timestamps were found be presented, and decoded, at
-    /// `presented`.
+    /// Sets presentation and decoding time of the PES packet from which the timestamps were parsed
+    /// to `presented`.
     pub(super) fn set(self, presented: u64, payload: &mut [u8]) {
         let PesTimes::Some(_, decoded) = self else { return };
         let has_more = payload[7] & 0x3f != 0;
         match decoded {
-            // Equal times are written once (§2.7.5), and what has no flag is stuffing.
+            // Equal times are written once (§2.7.5); header bytes without a flag are stuffing.
             Some(_) if !has_more => {
                 payload[7] = 0x80;
                 put_timestamp(&mut payload[9..14], 0x20, presented);
@@ -91,7 +91,8 @@ impl PesTimes {
         }
     }
 
-    /// Writes the timestamps, moved by `offset`, into the PES packet in which they were found.
+    /// Adds `offset` to the timestamps and writes them to the PES packet from which they were
+    /// parsed.
     pub(super) fn shift(self, offset: u64, payload: &mut [u8]) {
         let PesTimes::Some(presented, decoded) = self else { return };
         let moved = |time: u64| (time + offset) % TIME_MODULUS;
@@ -108,7 +109,7 @@ fn timestamp(field: &[u8]) -> u64 {
     (a >> 1 & 7) << 30 | b << 22 | (c >> 1) << 15 | d << 7 | e >> 1
 }
 
-/// Writes 33 bits with their prefix and the three marker bits.
+/// Writes a 33-bit time with its prefix and the three marker bits.
 pub(crate) fn put_timestamp(field: &mut [u8], prefix: u8, time: u64) {
     field[0] = prefix | (time >> 29) as u8 & 0x0e | 1;
     field[1] = (time >> 22) as u8;
@@ -117,14 +118,15 @@ pub(crate) fn put_timestamp(field: &mut [u8], prefix: u8, time: u64) {
     field[4] = (time << 1) as u8 | 1;
 }
 
-/// Writes a clock reference, in ticks, into the adaptation field of a packet that has room for it.
+/// Writes a clock reference, in ticks, to the adaptation field of a packet with room for it.
 pub(crate) fn put_pcr(bytes: &mut [u8; TS_PACKET_BYTES], pcr: u64) {
     let field = (pcr / 300) << 15 | 0x3f << 9 | (pcr % 300);
     bytes[6..12].copy_from_slice(&field.to_be_bytes()[2..]);
 }
 
-/// Writes the adaptation field anew, with room for a clock reference if `has_pcr`, and returns the
-/// offset of the payload; none where the field is longer than the packet or too short for that.
+/// Rewrites the adaptation field, with room for a clock reference if `has_pcr`, and returns the
+/// offset of the payload. Returns none if the field is longer than the packet or too short for the
+/// clock reference.
 pub(super) fn renew_adaptation(bytes: &mut [u8; TS_PACKET_BYTES], has_pcr: bool) -> Option<usize> {
     let has_payload = bytes[3] & 0x10 != 0;
     if bytes[3] & 0x20 == 0 {
@@ -142,16 +144,16 @@ pub(super) fn renew_adaptation(bytes: &mut [u8; TS_PACKET_BYTES], has_pcr: bool)
     Some(end)
 }
 
-/// Writes `payload`, of 16 bytes at least, as packets of `pid`, a multiple of 16 of them: the first
-/// has this continuity counter, and a random access indicator if it `is_start`. So one with the
-/// same counter may follow the last.
+/// Writes `payload` of at least 16 bytes as packets of `pid`. The number of packets is a multiple
+/// of 16, so a packet with the same counter may follow the last. The first has this continuity
+/// counter, and a random_access_indicator if `is_start`.
 pub(super) fn spread(
     pid: u16,
     payload: &[u8],
     (continuity, is_start): (u8, bool),
     out: &mut Vec<u8>,
 ) {
-    // The indicator takes two bytes of the first packet.
+    // The indicator occupies two bytes of the first packet.
     let least = (payload.len() + 2).div_ceil(BODY_BYTES);
     let count = least.next_multiple_of(COUNTER_PACKETS);
     let mut rest = payload;
@@ -177,7 +179,7 @@ pub(super) fn spread(
     }
 }
 
-/// A packet that has no payload and a clock reference.
+/// Returns a packet with a clock reference and without payload.
 pub(crate) fn clock_packet(pid: u16, continuity: u8, pcr: u64) -> [u8; TS_PACKET_BYTES] {
     let mut bytes = [0xff; TS_PACKET_BYTES];
     let [high, low] = pid.to_be_bytes();
@@ -232,7 +234,7 @@ mod tests {
         PesTimes::find(&found).set(99, &mut found);
         assert_eq!(PesTimes::find(&found), PesTimes::Some(99, None));
         assert_eq!((found[8], &found[14..19]), (10, &[0xff; 5][..]), "the header has its length");
-        // With a rate behind the times: their places stay.
+        // With an ES_rate field after the times, both time fields stay in place.
         let mut found = unit(&[(0x30, 10), (0x10, 7)]);
         (found[7], found[8]) = (0xd0, 13);
         found.extend([0x80, 0, 1]);
@@ -260,7 +262,8 @@ mod tests {
     #[test]
     fn adaptation_field_keeps_its_length_and_loses_what_refers_to_the_file() {
         let mut bytes = [0x55; TS_PACKET_BYTES];
-        // All flags: discontinuity, random access, priority, PCR, OPCR, countdown, private, more.
+        // All flags: discontinuity, random access, priority, PCR, OPCR, countdown, private,
+        // extension.
         bytes[..6].copy_from_slice(&[0x47, 0x41, 0, 0x30, 40, 0xff]);
         assert_eq!(renew_adaptation(&mut bytes, true), Some(45));
         put_pcr(&mut bytes, PCR_MODULUS - 1);

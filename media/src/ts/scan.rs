@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scanner: takes the bytes of a file in pieces of any size, in order, and makes its plan.
+//! Scans the bytes of a file, fed in order in pieces of any size, and builds its plan.
 //!
-//! While in step it looks at one header word a packet and copies nothing. A packet is taken when
-//! the next one starts where it should. Where that is not so, a search begins one byte after the
-//! packet's own start: if a row of packets starts within it, the packet was cut short and is left
-//! out; otherwise it is whole, and what follows it is lost until the next row. What was lost is
-//! recorded with its offset.
+//! While in sync the scanner reads one header word per packet and copies nothing. A packet is
+//! accepted when the next one starts at the expected offset. Otherwise a search begins one byte
+//! after the packet's own start. If a run of packets starts within the packet, it was truncated and
+//! is omitted. Otherwise it is whole, and the bytes after it are lost up to the next run. Losses
+//! are recorded with their offsets.
 //!
 //! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 10 MiB
-//! for entries and 1 MiB for extents. Between two calls it keeps at most [`KEPT_BYTES_MAX`] bytes.
+//! for entry points and 1 MiB for extents. Between two calls it retains at most [`KEPT_BYTES_MAX`]
+//! bytes.
 //!
-//! Does not read files; refuses a file without a clock rather than guess one.
+//! Does not read files. Refuses a file without a clock instead of guessing one.
 
 use super::content::PacketDispatch;
 use super::lead::{EntryContext, EntryPoints};
@@ -20,37 +21,37 @@ use super::{HEADER_BYTES, TIMELINE_TICKS_MAX, TsHeader};
 use crate::plan::{EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
 use crate::{Damage, Refusal, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
-/// Without a packet in so many bytes from the start, a file is no transport stream.
+/// A file without a packet in this many bytes from the start is no transport stream.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Stretches of undisturbed packets allowed in a file.
+/// Extents of contiguous packets allowed in a file.
 pub(crate) const EXTENTS_MAX: usize = 1 << 16;
 
-/// Losses of which offset and size are kept; the others are counted.
+/// Losses whose offset and size are stored; further ones are only counted.
 pub(crate) const LOSSES_MAX: usize = 256;
 
-/// As long as fewer packets than this were found, their distance may have been a mistake: another
-/// one that fits after a loss of synchronisation is believed instead.
+/// Below this number of packets the detected distance is uncertain: after a loss of synchronisation
+/// another distance that fits replaces it.
 const STRIDE_TRUST_PACKETS: u64 = 64;
 
-/// Most bytes that have to be seen together: a packet in doubt and what decides about it.
+/// Most bytes that must be examined together: an undecided packet and the bytes that decide it.
 const KEPT_BYTES_MAX: usize = TS_PACKET_BYTES + LOOKAHEAD_BYTES;
 
-/// Bytes of a new piece put behind those kept, to decide about them; then the piece itself is
-/// walked.
+/// Bytes of a new piece appended to the retained ones to decide them; then the piece itself is
+/// scanned.
 const JOIN_BYTES: usize = 4 * KEPT_BYTES_MAX;
 
-/// Makes a plan of a file's bytes.
+/// Builds a plan from a file's bytes.
 #[derive(Clone)]
 pub struct Scanner {
-    /// The last bytes fed, about which nothing could be decided yet.
+    /// The last bytes fed, which are still undecided.
     kept: Vec<u8>,
     /// Bytes fed so far.
     fed: u64,
     state: ScanState,
     /// Distance of packets; 0 before the first.
     stride: usize,
-    /// Offset and number of packets of each stretch.
+    /// Offset and number of packets of each extent.
     extents: Vec<(u64, u64)>,
     /// Packets in the extents before the last.
     packets_before: u64,
@@ -63,22 +64,22 @@ pub struct Scanner {
 
 #[derive(Clone)]
 enum ScanState {
-    /// In step: the next byte is a sync byte.
+    /// In sync: the next byte is a sync byte.
     InStep,
-    /// Looking for packets; the bytes from `since` on belong to none.
+    /// Searching for packets; the bytes from `since` on belong to none.
     Searching {
         since: u64,
     },
-    /// The file is over.
+    /// The file has ended.
     Ended,
     Refused(Refusal),
 }
 
 /// Result of one step of the scanner.
 enum ScanStep {
-    /// Went on to here.
+    /// The scanner advanced to this offset.
     To(usize),
-    /// Needs more bytes to go on from here.
+    /// The scanner needs more bytes to continue from this offset.
     Wait(usize),
 }
 
@@ -89,7 +90,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// A scanner for one file.
+    /// Creates a scanner for one file.
     pub fn new() -> Self {
         Self {
             kept: Vec::new(),
@@ -106,8 +107,8 @@ impl Scanner {
         }
     }
 
-    /// Takes the file's next bytes. How a file is cut makes no difference to its plan; pieces of
-    /// 64 KiB to 1 MiB are best.
+    /// Consumes the file's next bytes. The division of a file into pieces does not affect its plan;
+    /// pieces of 64 KiB to 1 MiB are best.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         let base = self.fed - self.kept.len() as u64;
         self.fed += bytes.len() as u64;
@@ -133,20 +134,21 @@ impl Scanner {
         self.kept.extend_from_slice(&bytes[walked..]);
     }
 
-    /// True when the file will be refused, so that the rest need not be read;
+    /// True if the file will be refused, so that the rest need not be read;
     /// [`finish`](Self::finish) returns the reason.
     pub fn is_refused(&self) -> bool {
         matches!(self.state, ScanState::Refused(_))
     }
 
-    /// The plan of what was fed so far, of a file that grows. Packets before
-    /// [`PacketPlan::settled_packets`] are the same in each later plan of it with this identity.
+    /// Returns the plan of the bytes fed so far, for a file that grows. Packets before
+    /// [`PacketPlan::settled_packets`] are the same in each later plan of the file with this
+    /// identity.
     pub fn plan_so_far(&self, identity: RtpIdentity) -> Result<PacketPlan, Refusal> {
         self.clone().finish(self.fed, identity)
     }
 
-    /// The plan as by [`plan_so_far`](Self::plan_so_far), and the places where the file can be cut,
-    /// for [`GrowingSegments`](crate::GrowingSegments).
+    /// Returns the plan as [`plan_so_far`](Self::plan_so_far) does, and the points at which the
+    /// file can be cut, for [`GrowingSegments`](crate::GrowingSegments).
     pub fn recorded_so_far(
         &self,
         identity: RtpIdentity,
@@ -155,12 +157,12 @@ impl Scanner {
         Ok((plan, self.content.units().with(entries)))
     }
 
-    /// The plan of the file, which has `file_bytes` bytes, all of them fed.
+    /// Returns the plan of the file, which has `file_bytes` bytes, all of them fed.
     pub fn finish(self, file_bytes: u64, identity: RtpIdentity) -> Result<PacketPlan, Refusal> {
         self.finish_with_starts(file_bytes, identity).map(|(plan, _)| plan)
     }
 
-    /// The plan as by [`finish`](Self::finish), and the places where play can start, for
+    /// Returns the plan as [`finish`](Self::finish) does, and the entry points, for
     /// [`segments`](crate::segments).
     pub fn finish_with_starts(
         mut self,
@@ -227,8 +229,8 @@ impl Scanner {
         Ok((plan, starts))
     }
 
-    /// Walks over as much of `window` as can be decided, all of it `at_end`; how much that was.
-    /// The window's first byte is at `base` in the file.
+    /// Scans the decidable part of `window`, all of it if `at_end`, and returns its length. The
+    /// window's first byte is at `base` in the file.
     fn walk(&mut self, window: &[u8], base: u64, at_end: bool) -> usize {
         let mut at = 0;
         loop {
@@ -244,7 +246,7 @@ impl Scanner {
         }
     }
 
-    /// Takes packets from `at` on, as long as they are in step.
+    /// Accepts packets from `at` on while they are in sync.
     fn follow(&mut self, window: &[u8], mut at: usize, base: u64, at_end: bool) -> ScanStep {
         let stride = self.stride;
         let Some(bytes) = window.get(at..at + HEADER_BYTES) else {
@@ -254,7 +256,7 @@ impl Scanner {
         while let Some(ahead) = window.get(at..at + stride + HEADER_BYTES) {
             let next = TsHeader::read(&ahead[stride..]);
             if !next.is_sync() {
-                return self.fall_out(window, at, base, at_end);
+                return self.lose_sync(window, at, base, at_end);
             }
             let (packet, _) = ahead.split_first_chunk().expect("longer than a packet");
             self.content.feed(header, packet);
@@ -264,7 +266,7 @@ impl Scanner {
         self.follow_to_end(window, at, at_end)
     }
 
-    /// Takes the file's last packet, the one without a next.
+    /// Accepts the file's last packet, which has no next one.
     fn follow_to_end(&mut self, window: &[u8], at: usize, at_end: bool) -> ScanStep {
         if !at_end {
             return ScanStep::Wait(at);
@@ -280,8 +282,8 @@ impl Scanner {
         ScanStep::Wait(window.len())
     }
 
-    /// The packet at `at` is not followed by another.
-    fn fall_out(&mut self, window: &[u8], at: usize, base: u64, at_end: bool) -> ScanStep {
+    /// Handles a packet at `at` without a sync byte after it.
+    fn lose_sync(&mut self, window: &[u8], at: usize, base: u64, at_end: bool) -> ScanStep {
         let end = at + TS_PACKET_BYTES;
         if !at_end && window.len() < end + LOOKAHEAD_BYTES {
             return ScanStep::Wait(at);
@@ -303,7 +305,7 @@ impl Scanner {
         }
     }
 
-    /// Looks for packets from `at` on.
+    /// Searches for packets from `at` on.
     fn search(
         &mut self,
         window: &[u8],
@@ -337,7 +339,7 @@ impl Scanner {
         }
     }
 
-    /// The distances to look for.
+    /// Returns the packet distances to search for.
     fn strides(&self) -> &'static [usize] {
         match STRIDES.iter().position(|&stride| stride == self.stride) {
             Some(at) if self.content.packets() >= STRIDE_TRUST_PACKETS => &STRIDES[at..=at],
@@ -345,7 +347,7 @@ impl Scanner {
         }
     }
 
-    /// Packets were found at `offset`; the bytes from `since` to there belong to none.
+    /// Begins an extent at `offset`; the bytes from `since` to there belong to no packet.
     fn lock(&mut self, offset: u64, stride: usize, mut since: u64) {
         if !matches!(stride, TS_PACKET_BYTES | 192) {
             return self.refuse(Refusal::PacketBytes { found: stride as u64 });
@@ -382,7 +384,7 @@ impl Scanner {
         }
     }
 
-    /// Notes how many packets the last extent has; one without any never was.
+    /// Stores the number of packets of the last extent; removes an extent without packets.
     fn close_extent(&mut self) {
         let packets = self.content.packets() - self.packets_before;
         match self.extents.last_mut() {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables in force where play can start, read again for a file that has a plan.
+//! Reads the tables at the entry points of a file that has a plan.
 //!
-//! A plan knows where play can start, where that access unit ends, and the parameter sets that are
-//! lacking there, but keeps neither the tables of these places nor the times of presentation as the
-//! file has them. They are read from the packets between each place and its access unit: one read
-//! of 64 KiB a place where the tables come directly before, more where they come earlier. Tables
-//! that are older than a place are those of a place before it. A plan begins with a place at zero,
-//! whatever lies there; here it is at the first access unit. The end of presentation is read from
-//! the last 1.5 MB.
+//! A plan contains the entry points, the ends of their access units and the missing parameter sets,
+//! but neither the tables nor the presentation times of the file. These are read from the packets
+//! between each entry point and its access unit: one read of 64 KiB per entry point if the tables
+//! directly precede the unit, more if they are earlier. If no tables lie there, those of an earlier
+//! entry point apply. The first entry of a plan is at packet zero, whatever lies there; here it is
+//! moved to the first access unit. The end of presentation is read from the last 1.5 MB.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.6 (times), §2.4.4 (tables).
-//! Does not look at packets in between: a table that changes there is seen at the next place.
+//! Does not examine the packets in between: a table change there takes effect at the next entry
+//! point.
 
 use std::io;
 
@@ -22,19 +22,19 @@ use super::{TsHeader, TsPacket};
 use crate::ReadAt;
 use crate::plan::{EntryPoint, PacketPlan};
 
-/// Packets of the beginning that are searched for tables: 750 KiB.
+/// Packets at the beginning that are searched for tables: 750 KiB.
 const BEGINNING_PACKETS: u64 = 4096;
 
-/// Packets between a place to start and its access unit that are read: half a second of 50 Mb/s.
+/// Packets read between an entry point and its access unit: half a second at 50 Mb/s.
 const LEAD_PACKETS_MAX: u64 = 16 << 10;
 
-/// Packets of the end that are searched for times: a second of 12 Mb/s.
+/// Packets at the end that are searched for times: a second at 12 Mb/s.
 const TAIL_PACKETS: u64 = 8192;
 
-/// Longest time between two pictures of which the last is as long.
+/// Longest distance of two pictures that is used as the duration of the last.
 const PICTURE_MAX: u64 = 90_000;
 
-/// The places to start of the file with this plan, with their tables and times.
+/// Returns the entry points of the file with this plan, with their tables and times.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -44,21 +44,20 @@ pub fn entry_points(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Res
     Ok(starts)
 }
 
-/// Beginning of a stream that is played from a place to start on whose access unit lacks parameter
-/// sets.
+/// First packets of a stream that starts at an entry point whose access unit lacks parameter sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryLead {
-    /// Whole packets of transport stream: the tables, the parameter sets, and the beginning of the
+    /// Whole transport stream packets: the tables, the parameter sets, and the beginning of the
     /// access unit.
     pub packets: Vec<u8>,
-    /// The packet of the plan that comes behind them. What lies between the place and the access
-    /// unit is left out: it may end a unit of which the beginning was not sent.
+    /// The packet of the plan that follows them. Packets between the entry point and the access
+    /// unit are omitted: they may end a unit whose beginning was not sent.
     pub next: u64,
 }
 
-/// The lead to send where play starts with `packet` of the plan, before and in place of the packets
-/// up to its `next`; `None` where nothing is lacking. Where something is, it reads 64 KiB,
-/// and 750 KiB where the tables come earlier; elsewhere nothing.
+/// Returns the packets to send if play starts with `packet` of the plan, in place of the packets
+/// before `next`; `None` if nothing is missing. If something is, this reads 64 KiB, and 750 KiB
+/// more if the tables are earlier; otherwise nothing.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -78,7 +77,8 @@ pub fn entry_lead(
             break;
         }
     }
-    // Without tables nobody could tell what the sets are, and without more no picture is whole.
+    // Without tables a client cannot identify the sets, and without further packets no picture is
+    // complete.
     if packets.is_empty() || next >= plan.packets() {
         return Ok(None);
     }
@@ -90,8 +90,8 @@ pub fn entry_lead(
     Ok(Some(EntryLead { packets, next }))
 }
 
-/// Reads the tables and times of places of the plan, and the PID of their access units; of the
-/// first from so many packets before its access unit on.
+/// Reads the tables and times at entry points of the plan, and the PID of their access units. For
+/// the first entry point, reading begins `before_first` packets before its access unit.
 fn read_places(
     plan: &PacketPlan,
     places: &[EntryPoint],
@@ -141,7 +141,7 @@ fn read_places(
     Ok((packets.into_starts(entries, plan.parameters().to_vec(), None), pid))
 }
 
-/// The plan's places to start, the first of them at an access unit.
+/// Returns the plan's entry points, the first of them at an access unit.
 fn places(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<Vec<EntryPoint>> {
     let mut places = plan.entries().to_vec();
     if let Some(first) = first_access_unit(plan, file)? {
@@ -156,7 +156,7 @@ fn places(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<Vec<En
     Ok(places)
 }
 
-/// The first access unit with a time of the stream that places to start are places of.
+/// Returns the first access unit with a time in the stream that has the entry points.
 fn first_access_unit(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Result<Option<u64>> {
     let mut tables = TableReader::default();
     let mut reader = PacketReader::new(plan, 0, file);
@@ -169,7 +169,7 @@ fn first_access_unit(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Re
             continue;
         }
         let is_chosen = tables.map().and_then(chosen_pid) == Some(pid);
-        // One at zero comes before all tables.
+        // A unit at packet zero precedes all tables.
         if (is_chosen || index == 0) && presented(&packet).is_some() {
             return Ok(Some(index));
         }
@@ -177,8 +177,8 @@ fn first_access_unit(plan: &PacketPlan, file: &(impl ReadAt + ?Sized)) -> io::Re
     Ok(None)
 }
 
-/// End of presentation of a stream, in units of 90 kHz: the last picture is as long as the one
-/// before.
+/// Returns the end of presentation of a stream, in units of 90 kHz: the last picture is assumed as
+/// long as the previous one.
 fn presented_end(
     plan: &PacketPlan,
     file: &(impl ReadAt + ?Sized),
@@ -199,7 +199,7 @@ fn presented_end(
     Ok(last.zip(before).map(|(last, before)| last + (last - before).min(PICTURE_MAX)))
 }
 
-/// Time of the access unit that begins in a packet.
+/// Returns the presentation time of the access unit that begins in a packet.
 fn presented(packet: &TsPacket<'_>) -> Option<u64> {
     let begins = packet.header.starts_unit() && !packet.header.is_scrambled();
     presentation(packet.payload()).filter(|_| begins)

@@ -1,52 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends of presentation of a programme's pictures and sounds behind the last clock reference.
+//! Determines the end of presentation of video and audio streams after the last clock reference.
 //!
-//! A multiplexer sends the clock with the pictures, so it stops where these end; sound that goes on
-//! for minutes has no clock, and would be due at once. Its own times tell the film's end.
+//! A multiplexer sends the clock with the video, so the clock stops at the end of the video. Audio
+//! that continues for minutes has no clock and would be due at once. The end of the film is
+//! therefore computed from the audio's own times.
 //!
-//! Costs a look at the first packet of each PES packet, and 88 bytes a stream.
+//! Examines the first packet of each PES packet; needs 88 bytes per stream.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times).
-//! Does not read private sounds (stream type 6), which a descriptor tells.
+//! Does not follow private audio streams (stream type 6), which only a descriptor identifies.
 
 use super::access::presentation;
 use super::psi::ProgrammeMap;
 use super::rewrite::TIME_MODULUS;
 use super::{Coding, TsPacket};
 
-/// Steps of time that no stream makes, in units of 90 kHz: back, and forth.
-const BACK_MAX: u64 = 90_000;
-const FORTH_MAX: u64 = 10 * 90_000;
+/// Timestamp steps beyond these, backward and forward, are discontinuities; in units of 90 kHz.
+const BACKWARD_MAX: u64 = 90_000;
+const FORWARD_MAX: u64 = 10 * 90_000;
 
-/// Media behind the last clock reference that the clock's own rate covers.
+/// Duration of media after the last clock reference that the clock's own rate covers.
 const COVERED: u64 = 2 * 90_000;
 
-/// Longest time between two units of which the last is as long.
+/// Longest distance of two units that is used as the duration of the last.
 const UNIT_MAX: u64 = 90_000;
 
 /// Times of a stream, in units of 90 kHz.
 #[derive(Clone, Default)]
 struct StreamEnd {
     pid: u16,
-    /// The latest, and the one before that.
+    /// The latest time, and the second latest.
     last: Option<u64>,
     before: Option<u64>,
-    /// One that follows on none, and its packet: a new timeline, once another follows on it.
-    alone: Option<(u64, u64)>,
-    /// The first since the last clock reference.
+    /// A time that is not continuous with the others, and its packet. It begins a new timeline if
+    /// the next time is continuous with it.
+    isolated: Option<(u64, u64)>,
+    /// The first time after the last clock reference.
     since_clock: Option<u64>,
-    /// Packet from which on they are on one timeline; the first is that of the programme.
+    /// Packet at which the current timeline begins; 0 for the first timeline.
     from: u64,
 }
 
-/// Ends of the streams of the programme that is followed.
+/// Ends of the streams of the followed programme.
 #[derive(Clone, Default)]
 pub(super) struct StreamEnds {
     streams: Vec<StreamEnd>,
 }
 
 impl StreamEnds {
-    /// Follows the pictures and sounds of a programme from now on.
+    /// Switches to the video and audio streams of this map.
     pub(super) fn watch(&mut self, map: &ProgrammeMap) {
         let is_media = |stream_type| Coding::of(stream_type, &[]).is_media();
         self.streams.retain(|one| map.streams.iter().any(|&(pid, _)| pid == one.pid));
@@ -61,12 +63,12 @@ impl StreamEnds {
         self.streams.iter().map(|stream| stream.pid)
     }
 
-    /// Notes a clock reference of the programme.
+    /// Records a clock reference of the programme.
     pub(super) fn note_clock(&mut self) {
         self.streams.iter_mut().for_each(|stream| stream.since_clock = None);
     }
 
-    /// Takes a packet that begins a unit.
+    /// Consumes a packet that begins a unit.
     pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>) {
         let pid = packet.header.pid();
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.pid == pid) else { return };
@@ -75,24 +77,24 @@ impl StreamEnds {
             return;
         };
         let step = |from: u64| time.wrapping_sub(from) % TIME_MODULUS;
-        let follows = |from| !(FORTH_MAX..=TIME_MODULUS - BACK_MAX).contains(&step(from));
+        let follows = |from| !(FORWARD_MAX..=TIME_MODULUS - BACKWARD_MAX).contains(&step(from));
         if !stream.last.is_some_and(follows) {
-            let alone = stream.alone.replace((time, index));
-            let Some((first, from)) = alone.filter(|&(first, _)| follows(first)) else { return };
+            let isolated = stream.isolated.replace((time, index));
+            let Some((first, from)) = isolated.filter(|&(first, _)| follows(first)) else { return };
             stream.from = if stream.last.is_some() { from } else { 0 };
             (stream.last, stream.before, stream.since_clock) = (Some(first), None, None);
         }
-        stream.alone = None;
+        stream.isolated = None;
         stream.since_clock.get_or_insert(time);
         match stream.last.map(step) {
             Some(0) => {}
-            Some(step) if step >= FORTH_MAX => stream.before = stream.before.max(Some(time)),
+            Some(step) if step >= FORWARD_MAX => stream.before = stream.before.max(Some(time)),
             _ => (stream.last, stream.before) = (Some(time), stream.last),
         }
     }
 
-    /// Time from `since`, which is presented at the access unit in a packet, to the end of the
-    /// longest stream, of those that go on behind the last clock reference.
+    /// Returns the time from `since`, the presentation time of the given access unit, to the end of
+    /// the longest stream. Only streams that continue after the last clock reference count.
     pub(super) fn passed(&self, (access_unit, since): (u64, u64)) -> Option<u64> {
         let of = |stream: &StreamEnd| {
             let (last, before) = (stream.last?, stream.before?);

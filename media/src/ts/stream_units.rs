@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The last access units of a stream without an end: the places where a channel can be cut, with
-//! its clock.
+//! Tracks the last access units and the clock of an endless stream, to cut a channel there.
 //!
-//! A plan is made of a file from its first packet on; this forgets what was cut
-//! ([`StreamUnits::forget_before`]), so its cost stays the same however long a channel runs.
-//! Packets are numbered from the stream's start. Times count from its first clock reference: those
-//! of packets by the clock, those of presentation by the difference of the PES packet's time and
-//! the first reference, which is exact.
+//! A plan covers a file from its first packet on. This state drops everything before the last cut
+//! ([`StreamUnits::forget_before`]), so its cost stays constant however long a channel runs.
+//! Packets are numbered from the start of the stream. Times count from its first clock reference:
+//! times of packets follow the clock, and presentation times are the exact difference between the
+//! time of the PES packet and the first reference.
 //!
-//! Costs a look at each header word, and at whole packets of tables and of the first video; needs
-//! some 20 bytes a clock reference and 24 an access unit that is kept.
+//! Examines each header word, and whole packets of tables and of the first video stream. Needs
+//! about 20 bytes per clock reference and 24 per retained access unit.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2.2 (clock), §2.4.3.7 (times).
-//! Does not search for packets: a channel has nothing else. One programme is followed.
+//! Does not search for sync bytes: a channel consists of whole packets. Follows one programme.
 
 use super::access::EntryFinder;
 use super::lead::{EntryContext, TablePackets};
@@ -22,25 +21,25 @@ use super::{PCR_MODULUS, PIDS, TsHeader, TsPacket};
 use crate::growing_times::CutClock;
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
-/// Longest time by which a picture is presented after its first packet, and before it; others have
-/// a wrong time, as one that stands still.
+/// Limits for the presentation time of a picture relative to its first packet: latest and earliest.
+/// Times outside are treated as wrong, for example those of a stopped timestamp counter.
 const LEAD_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 const LATE_TICKS_MAX: u64 = TICKS_PER_SECOND / 2;
 
-/// Longest step of the clock; a longer one is a clock that was set.
+/// Longest step of the clock; a longer step means that the clock was set.
 const STEP_TICKS_MAX: u64 = 3600 * TICKS_PER_SECOND;
 
-/// Packets, 3 MB, in which it is decided whether play can start at an access unit.
+/// Packets (3 MB) within which an access unit must prove to be an entry point.
 const UNDECIDED_MAX: u64 = 1 << 14;
 
-/// Programmes that begin at the next key frame, at most.
+/// Most pending programme changes that await their first key frame.
 const JOINS_MAX: usize = 1024;
 
-/// A place where play can start, of the packets taken so far.
+/// An entry point among the packets consumed so far.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamEntry {
-    /// First packet of what is played: of the tables directly before its access unit, if it lacks
-    /// nothing else, or of that.
+    /// First packet to play: the first of the tables directly before the access unit if it lacks
+    /// nothing else, otherwise the first of the access unit.
     pub ts_packet: u64,
     /// Packet in which its access unit begins.
     pub access_unit: u64,
@@ -50,23 +49,23 @@ pub struct StreamEntry {
 /// The last access units of a channel.
 pub struct StreamUnits {
     packets: u64,
-    /// True for PIDs of tables.
+    /// True for PIDs that carry tables.
     has_tables: Box<[bool; PIDS]>,
     tables: TableReader,
     lead: TablePackets,
     access: EntryFinder,
     watched: Option<u16>,
     clock: StreamClock,
-    /// Packets from which on another programme is sent, until its first key frame is found.
+    /// Packets at which another programme starts, until its first key frame is found.
     joins: Vec<u64>,
-    /// Access units up to which key frames were looked at for that.
+    /// Access units before this packet were already checked for such key frames.
     joined_to: u64,
 }
 
 /// The last clock references of a stream.
 #[derive(Default)]
 pub(crate) struct StreamClock {
-    /// Values of the first reference, and of the last.
+    /// Values of the first and the last reference.
     first: Option<u64>,
     last: u64,
     /// Packets and their times.
@@ -114,7 +113,7 @@ impl StreamClock {
         self.points.push((packet, before + if step > STEP_TICKS_MAX { 0 } else { step }));
     }
 
-    /// Time of presentation by a timestamp of 90 kHz, of a packet that is due at `ticks`.
+    /// Returns the presentation time for a 90 kHz timestamp in a packet that is due at `ticks`.
     fn presented(&self, timestamp: u64, ticks: u64) -> Option<u64> {
         let due = (self.first? + ticks) % PCR_MODULUS;
         let lead = (timestamp * TICKS_PER_TIMESTAMP + PCR_MODULUS - due) % PCR_MODULUS;
@@ -144,7 +143,7 @@ impl Default for StreamUnits {
             joins: Vec::new(),
             joined_to: 0,
         };
-        units.learn();
+        units.apply_tables();
         units
     }
 }
@@ -156,7 +155,7 @@ impl std::fmt::Debug for StreamUnits {
 }
 
 impl StreamUnits {
-    /// Takes the next packets, which lie side by side; bytes behind the last whole one are left.
+    /// Consumes the next packets, which are contiguous; a trailing partial packet is ignored.
     pub fn feed(&mut self, bytes: &[u8]) {
         for packet in bytes.as_chunks::<TS_PACKET_BYTES>().0 {
             let header = TsHeader::read(packet);
@@ -185,7 +184,7 @@ impl StreamUnits {
         }
         if has_tables {
             if self.tables.feed(index, packet) != TableChange::None {
-                self.learn();
+                self.apply_tables();
             }
             self.lead.feed(index, packet, &self.tables);
         }
@@ -197,8 +196,8 @@ impl StreamUnits {
         }
     }
 
-    /// Follows what the tables say from now on.
-    fn learn(&mut self) {
+    /// Applies the new tables.
+    fn apply_tables(&mut self) {
         self.watched = self.tables.map().and_then(|map| self.access.watch(map));
         self.has_tables.fill(false);
         for pid in self.tables.pids() {
@@ -206,15 +205,15 @@ impl StreamUnits {
         }
     }
 
-    /// Notes that another programme is sent from a packet on, which may still come: timestamps and
-    /// codecs are another file's from its first key frame on.
+    /// Records that another programme starts at a packet, which may be in the future. Timestamps
+    /// and codecs change at its first key frame.
     pub fn note_join(&mut self, packet: u64) {
         if self.joins.len() < JOINS_MAX {
             self.joins.push(packet);
         }
     }
 
-    /// Makes the first key frames of other programmes breaks.
+    /// Marks the first key frame of each new programme as a discontinuity.
     fn join(&mut self) {
         let Some(&(entry, _)) = self.access.entries().last() else { return };
         let key = entry.access_unit;
@@ -229,8 +228,8 @@ impl StreamUnits {
         }
     }
 
-    /// Takes the next place where play can start, and forgets what lies before it; all that is
-    /// settled where there is none.
+    /// Returns the next entry point and drops all packets before it; without one, drops all settled
+    /// packets.
     pub fn next_start(&mut self) -> Option<StreamEntry> {
         let Some(&(entry, context)) = self.access.entries().first() else {
             self.forget_before(self.settled());
@@ -241,41 +240,40 @@ impl StreamUnits {
         Some(StreamEntry { ts_packet, access_unit: entry.access_unit, context })
     }
 
-    /// The packets that a stream cut at the access unit of `start` begins with: the tables, and the
-    /// parameter sets that it lacks.
+    /// Returns the packets that precede the access unit of `start` in a stream cut there: the
+    /// tables and the missing parameter sets.
     pub fn lead(&self, start: &StreamEntry) -> Vec<u8> {
         self.lead.lead(&start.context, self.access.parameters())
     }
 
-    /// Packets of which nothing more will be found out, or not soon: an access unit that goes on
-    /// for [`UNDECIDED_MAX`] packets without a picture is not waited for.
+    /// Returns the number of packets that need no longer be waited for: their analysis is final, or
+    /// has found no picture for [`UNDECIDED_MAX`] packets.
     pub fn settled(&self) -> u64 {
         let recent = |&unit: &u64| self.packets - unit < UNDECIDED_MAX;
         self.access.undecided().filter(recent).unwrap_or(self.packets)
     }
 
-    /// True when a place was found at which play can start.
+    /// True if an entry point was found.
     pub fn has_starts(&self) -> bool {
         !self.access.entries().is_empty()
     }
 
-    /// Leaves out the packets before this one, which were not taken and never will be.
+    /// Skips to this packet; the packets before it were not consumed and never will be.
     pub fn skip_to(&mut self, packet: u64) {
         self.packets = self.packets.max(packet);
     }
 
-    /// Packets taken.
+    /// Returns the number of packets consumed.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Time of the last clock reference, in ticks from the first.
+    /// Returns the time of the last clock reference, in ticks since the first.
     pub fn ticks(&self) -> u64 {
         self.clock.points.last().map_or(0, |&(_, ticks)| ticks)
     }
 
-    /// Time at which a packet is due that is not forgotten, in ticks from the first clock
-    /// reference.
+    /// Returns the due time of a retained packet, in ticks since the first clock reference.
     pub fn ticks_of(&self, packet: u64) -> u64 {
         self.clock.ticks_of(packet)
     }
@@ -284,7 +282,7 @@ impl StreamUnits {
         &self.clock
     }
 
-    /// The places where the stream can be cut.
+    /// Returns the points at which the stream can be cut.
     pub(crate) fn starts(&self) -> RecordedStarts {
         let mut entries = self.access.entries().to_vec();
         for (entry, context) in &mut entries {
@@ -295,7 +293,7 @@ impl StreamUnits {
         self.access.units().with(self.lead.starts(entries, self.access.parameters()))
     }
 
-    /// Forgets what was cut: all before a packet.
+    /// Drops all state before a packet.
     pub fn forget_before(&mut self, packet: u64) {
         self.access.drop_before(packet);
         self.clock.drop_before(packet);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programmes of a transport stream and the formats of their tracks, from its first packets.
+//! Finds the programmes of a transport stream and the formats of their tracks in its first packets.
 //!
-//! It reads until each track of each programme has told its format, or as much as its caller
-//! feeds. A programme that the association table lists and that has no map or no packets is not
-//! there: recordings that were cut down to one often keep the table of all.
+//! The survey is complete when the format of each track of each programme is known; otherwise it
+//! ends when its caller stops feeding. A programme of the PAT without a map or without packets is
+//! ignored: recordings cut down to one programme often keep the PAT of all.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (tables), §2.6.18 (language descriptor); ISO 639-2.
-//! Does not follow maps that change later; does not read scrambled streams.
+//! Does not follow later map changes; does not read scrambled streams.
 
 use super::format::{Coding, TrackFormat, format, tags};
 use super::psi::{self, Sections};
@@ -14,28 +14,28 @@ use super::tables::{PAT_PID, PROGRAMMES_MAX};
 use super::{TsHeader, TsPacket};
 use crate::TS_PACKET_BYTES;
 
-/// Bytes of a PES packet that are looked at.
+/// Bytes of a PES packet that are examined.
 const UNIT_BYTES_MAX: usize = 8192;
 
-/// Most tracks of a programme looked at; a satellite transponder has some eight in each.
+/// Most tracks of a programme that are examined; a satellite transponder has about eight in each.
 const TRACKS_MAX: usize = 64;
 
-/// Pictures whose presentation times tell their rate.
+/// Number of presentation times from which the picture rate is computed.
 const TIMES_WANTED: usize = 50;
 
 /// A programme of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programme {
-    /// Its number in the association table.
+    /// Its number in the PAT.
     pub number: u16,
-    /// PID of its map.
+    /// PID of its PMT.
     pub map_pid: u16,
-    /// PID of its clock.
+    /// PID of its clock references.
     pub pcr_pid: u16,
     /// Descriptors of the programme.
     pub(super) descriptors: Vec<u8>,
-    /// Its elementary streams, each PID once, in the map's order; of those beyond 64 nothing is
-    /// told.
+    /// Its elementary streams in the order of the map, each PID once; streams beyond 64 are
+    /// omitted.
     pub tracks: Vec<Track>,
 }
 
@@ -44,31 +44,31 @@ pub struct Programme {
 pub struct Track {
     /// Its PID.
     pub pid: u16,
-    /// stream_type of the map.
+    /// stream_type from the PMT.
     pub stream_type: u8,
     /// Coding.
     pub coding: Coding,
     pub(super) descriptors: Vec<u8>,
-    /// Format by its headers; none if no header was found.
+    /// Format from its headers; none if no header was found.
     pub format: Option<TrackFormat>,
-    /// True when it has packets.
+    /// True if it has packets.
     pub has_packets: bool,
     pub(super) unit: Vec<u8>,
     pub(super) times: Vec<u64>,
 }
 
-/// The first packets of a stream, looked at one after the other.
+/// Examines the first packets of a stream one by one.
 #[derive(Default)]
 pub struct Survey {
     pat: Sections,
     maps: Vec<(u16, Sections)>,
-    /// Number and PID of the map of each programme listed.
+    /// Number and PMT PID of each programme of the PAT.
     listed: Vec<(u16, u16)>,
     programmes: Vec<Programme>,
 }
 
 impl Survey {
-    /// Takes packets of 188 bytes.
+    /// Consumes packets of 188 bytes.
     pub fn feed(&mut self, packets: &[u8]) {
         for bytes in packets.chunks_exact(TS_PACKET_BYTES) {
             let bytes: &[u8; TS_PACKET_BYTES] = bytes.try_into().expect("chunks of a packet");
@@ -112,7 +112,7 @@ impl Survey {
         }
     }
 
-    /// True when everything that can be known is known.
+    /// True if nothing more can be learned from further packets.
     pub fn is_complete(&self) -> bool {
         let mut tracks = self.programmes.iter().flat_map(|programme| &programme.tracks);
         !self.listed.is_empty()
@@ -120,7 +120,7 @@ impl Survey {
             && tracks.all(Track::is_complete)
     }
 
-    /// The programmes that have packets, in the order of the association table.
+    /// Returns the programmes with packets, in the order of the PAT.
     pub fn finish(mut self) -> Vec<Programme> {
         for track in self.programmes.iter_mut().flat_map(|programme| &mut programme.tracks) {
             track.look();
@@ -138,8 +138,8 @@ impl Survey {
 }
 
 impl Programme {
-    /// True when an extract of `only`, or of all tracks, equals that of `other` except for numbers
-    /// in tables.
+    /// True if an extract of `only`, or of all tracks, equals that of `other` except for numbers in
+    /// tables.
     pub fn extracts_alike(&self, other: &Programme, only: Option<u16>) -> bool {
         let tracks = |programme: &Programme| -> Vec<_> {
             let wanted = programme.tracks.iter();
@@ -152,7 +152,7 @@ impl Programme {
     }
 }
 
-/// The programme of a map's section.
+/// Parses a PMT section into a programme.
 fn programme(section: &[u8], map_pid: u16) -> Option<Programme> {
     let described = psi::described(section)?;
     let track = |&(pid, stream_type, descriptors): &(u16, u8, &[u8])| Track {
@@ -167,7 +167,7 @@ fn programme(section: &[u8], map_pid: u16) -> Option<Programme> {
     };
     let mut tracks: Vec<Track> = Vec::new();
     for stream in &described.streams {
-        // A PID is one stream: a second entry of the map for it is ignored.
+        // A PID is one stream; a second entry for it in the map is ignored.
         if tracks.len() < TRACKS_MAX && tracks.iter().all(|known| known.pid != stream.0) {
             tracks.push(track(stream));
         }
@@ -182,7 +182,7 @@ fn programme(section: &[u8], map_pid: u16) -> Option<Programme> {
 }
 
 impl Track {
-    /// Its language as ISO 639-2 writes it, such as `deu`; none where the map tells none.
+    /// Returns its language as an ISO 639-2 code such as `deu`; none if the map names none.
     pub fn language(&self) -> Option<String> {
         const LANGUAGE: u8 = 0x0a;
         let (_, content) = tags(&self.descriptors).find(|&(tag, _)| tag == LANGUAGE)?;
@@ -226,7 +226,7 @@ impl Track {
         }
     }
 
-    /// Looks for the format in what has been gathered of a PES packet.
+    /// Parses the format from the collected bytes of a PES packet.
     fn look(&mut self) {
         if self.format.is_none() && !self.unit.is_empty() {
             self.format = format(self.coding, &self.unit);
@@ -234,9 +234,9 @@ impl Track {
     }
 }
 
-/// Pictures in 1,000 seconds, from presentation times in the order in which they are coded.
+/// Computes the number of pictures in 1,000 seconds from presentation times in coding order.
 fn rate(times: &mut [u64]) -> Option<u32> {
-    // The last pictures coded may be missing between those before.
+    // Pictures coded later may belong between the last of these times.
     const REORDERED_MAX: usize = 8;
     const CLOCK_MILLIHERTZ: u64 = 90_000_000;
     times.sort_unstable();

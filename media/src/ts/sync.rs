@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds packets among bytes: the first sync byte of a row, and the distance within the row.
+//! Finds packets in a byte sequence: the first sync byte of a run, and the packet distance.
 //!
-//! A sync byte alone proves nothing, since payloads are full of 0x47. Five in a row at one
-//! distance are taken as proof (ISO/IEC 13818-1 annex G.1 recommends at least that many for a
-//! decoder); by chance this happens once in 10¹¹ bytes. Near the end of a file there may be
-//! fewer: then all up to the end have to be there.
+//! A single sync byte proves nothing, because payloads contain many 0x47 bytes. Five at one
+//! distance are accepted as proof (ISO/IEC 13818-1 annex G.1 recommends at least that many for a
+//! decoder); by chance this happens once in 10¹¹ bytes. Near the end of a file there may be fewer;
+//! then every sync byte up to the end must be present.
 //!
-//! An answer depends on the bytes alone and never on how they were cut into buffers: where the
-//! bytes at hand do not suffice, the answer is to come back with more.
+//! The result depends only on the bytes, never on their division into buffers: if the available
+//! bytes do not suffice, the result asks for more.
 
 use wire::mp2t::TS_SYNC_BYTE;
 
 use super::{HEADER_BYTES, TsHeader};
 use crate::TS_PACKET_BYTES;
 
-/// Packets in a row that prove a distance.
+/// Consecutive packets that prove a distance.
 const LOCK_PACKETS: usize = 5;
 
-/// Packets in a row that prove it when the file ends after them within a packet.
+/// Consecutive packets that prove it if the file ends after them within a packet.
 const LOCK_PACKETS_AT_END: usize = 3;
 
-/// Packets in a row that prove it when the file ends exactly with the last of them.
+/// Consecutive packets that prove it if the file ends exactly with the last of them.
 const LOCK_PACKETS_TO_END: usize = 2;
 
-/// Plain; with a 4-byte arrival time in front (Blu-ray's M2TS); with 16 bytes of parity behind.
+/// Packet distances: plain; with a 4-byte arrival time in front (Blu-ray M2TS); with 16 bytes of
+/// parity behind.
 pub(super) const STRIDES: [usize; 3] = [TS_PACKET_BYTES, 192, 204];
 
 /// Bytes of the arrival time in front of a 192-byte packet.
@@ -33,18 +34,18 @@ pub(super) const ARRIVAL_BYTES: usize = 4;
 pub(super) const LOOKAHEAD_BYTES: usize =
     (LOCK_PACKETS - 1) * STRIDES[2] + ARRIVAL_BYTES + HEADER_BYTES;
 
-/// Outcome of a search.
+/// Result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SyncSearch {
-    /// A row of packets starts at `at`.
+    /// A run of packets starts at `at`.
     Found { at: usize, stride: usize },
-    /// At `at` one may start; more bytes are needed to tell.
+    /// A run may start at `at`; more bytes are needed to decide.
     Unresolved { at: usize },
-    /// There is none.
+    /// There is no run.
     Absent,
 }
 
-/// Looks for a row of packets that starts at one of `candidates` in `window`; `at_end` says that
+/// Searches `window` for a run of packets that starts at one of `candidates`. `at_end` is true if
 /// the file ends with the window.
 pub(super) fn search(
     window: &[u8],
@@ -64,8 +65,8 @@ pub(super) fn search(
                 RowFit::No => {}
                 RowFit::Unknown => return SyncSearch::Unresolved { at },
                 RowFit::Yes if stride != 192 => return SyncSearch::Found { at, stride },
-                // The first byte of the arrival time is 0x47 for 0.6 s at a time; if the bytes
-                // four further on are sync bytes too, those are the real ones.
+                // The first byte of the arrival time is 0x47 for 0.6 s at a time. If the bytes four
+                // further on are sync bytes too, those are the real ones.
                 RowFit::Yes => match fit(window, at + ARRIVAL_BYTES, stride, at_end) {
                     RowFit::Yes => return SyncSearch::Found { at: at + ARRIVAL_BYTES, stride },
                     RowFit::Unknown => return SyncSearch::Unresolved { at },
@@ -84,7 +85,7 @@ enum RowFit {
     Unknown,
 }
 
-/// Checks for a row of packets that starts at `at`.
+/// Checks for a run of packets that starts at `at`.
 fn fit(window: &[u8], at: usize, stride: usize, at_end: bool) -> RowFit {
     for seen in 0..LOCK_PACKETS {
         let position = at + seen * stride;

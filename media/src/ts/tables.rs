@@ -1,123 +1,123 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The programmes of a stream, and the one of them that is followed.
+//! Tracks the PAT and PMTs of a stream and chooses the programme to follow.
 //!
-//! That is the first in the association table whose map has been seen. Recordings that were cut
-//! down to one programme often keep the table of all, so the first need not have a map.
+//! The first programme of the PAT whose map was received is followed. Recordings cut down to one
+//! programme often keep the PAT of all, so the first programme may have no map.
 //!
-//! Bounded: [`PROGRAMMES_MAX`] programmes, one section buffer for each PID with maps.
+//! Bounded: [`PROGRAMMES_MAX`] programmes, one section buffer for each PMT PID.
 
 use std::collections::HashMap;
 
 use super::TsPacket;
 use super::psi::{self, AssociationSection, ProgrammeMap, Sections};
 
-/// Most programmes looked at; a satellite transponder has about twenty.
+/// Most programmes that are tracked; a satellite transponder has about twenty.
 pub(super) const PROGRAMMES_MAX: usize = 128;
 
-/// PID of the association table.
+/// PID of the PAT.
 pub(super) const PAT_PID: u16 = 0;
 
-/// PIDs of the other tables that are about all programmes: descriptions of services and events, the
-/// time (ISO/IEC 13818-1 table 2-3, EN 300 468 table 1).
+/// PIDs of the other tables about all programmes: descriptions of services and events, the time
+/// (ISO/IEC 13818-1 table 2-3, EN 300 468 table 1).
 pub(super) const SERVICE_PIDS: std::ops::RangeInclusive<u16> = 1..=0x1f;
 
 #[derive(Clone)]
 struct ListedProgramme {
     number: u16,
     map_pid: u16,
-    /// Section of the association table that lists it.
+    /// PAT section that lists it.
     section: u8,
     map: Option<ProgrammeMap>,
 }
 
-/// Change that a packet with tables caused.
+/// Change caused by a table packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableChange {
-    /// Nothing that was not known.
+    /// No change.
     None,
-    /// A programme that comes earlier in the table is followed from now on.
+    /// A programme earlier in the PAT is followed from now on.
     Preferred,
-    /// The programmes or the map of the one followed changed.
+    /// The programmes or the map of the followed programme changed.
     Changed,
 }
 
-/// The tables as last seen.
+/// The tables as last received.
 #[derive(Clone, Default)]
 pub(super) struct TableReader {
     version: u8,
     programmes: Vec<ListedProgramme>,
     pat: Sections,
-    /// Sections of each PID with maps, ordered by it.
+    /// Section buffers of the PMT PIDs, sorted by PID.
     maps: Vec<(u16, Sections)>,
     followed: Option<usize>,
-    /// Packet at which the last association table started.
+    /// First packet of the last PAT.
     pat_at: Option<u64>,
-    /// Packet at which the last map of the programme followed started.
+    /// First packet of the last map of the followed programme.
     map_at: Option<u64>,
-    /// The same, once the map of the programme followed has come after it.
+    /// First packet of the last PAT that was followed by a map of the followed programme.
     complete_from: Option<u64>,
     /// Sections with a wrong CRC.
     bad_sections: u64,
 }
 
 impl TableReader {
-    /// The PIDs that carry tables.
+    /// Returns the PIDs that carry tables.
     pub(super) fn pids(&self) -> impl Iterator<Item = u16> {
         std::iter::once(PAT_PID).chain(self.maps.iter().map(|&(pid, _)| pid))
     }
 
-    /// The map of the programme followed.
+    /// Returns the map of the followed programme.
     pub(super) fn map(&self) -> Option<&ProgrammeMap> {
         self.programmes[self.followed?].map.as_ref()
     }
 
-    /// Number of the programme followed.
+    /// Returns the number of the followed programme.
     pub(super) fn programme(&self) -> Option<u16> {
         Some(self.programmes[self.followed?].number)
     }
 
-    /// True when the stream has one programme.
+    /// True if the stream has one programme.
     pub(super) fn is_single(&self) -> bool {
         self.programmes.len() == 1
     }
 
-    /// True when only a new table can replace the followed programme.
+    /// True if only a new PAT can replace the followed programme.
     pub(super) fn is_settled(&self) -> bool {
         self.followed == Some(0)
     }
 
-    /// Sections of the association table and of maps that were dropped because their CRC is wrong.
+    /// Returns the number of PAT and PMT sections dropped for a wrong CRC.
     pub(super) fn bad_sections(&self) -> u64 {
         self.bad_sections
     }
 
-    /// The packet at which the last association table started.
+    /// Returns the first packet of the last PAT.
     pub(super) fn pat_at(&self) -> Option<u64> {
         self.pat_at
     }
 
-    /// The packet at which the last map of the programme followed started.
+    /// Returns the first packet of the last map of the followed programme.
     pub(super) fn map_at(&self) -> Option<u64> {
         self.map_at
     }
 
-    /// The last packet from which on a decoder meets the association table and then the map of
-    /// the programme followed, both before what comes next.
+    /// Returns the last packet from which a decoder receives the PAT and then the map of the
+    /// followed programme, both before the next packet.
     pub(super) fn complete_from(&self) -> Option<u64> {
         self.complete_from
     }
 
-    /// Takes the next packet of one of [`pids`](Self::pids).
+    /// Consumes the next packet of one of [`pids`](Self::pids).
     pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>) -> TableChange {
         let pid = packet.header.pid();
-        let mut news = TableChange::None;
+        let mut change = TableChange::None;
         if pid == PAT_PID {
             let mut pat = std::mem::take(&mut self.pat);
             pat.feed(index, packet, |section, started| {
                 if let Some(association) = psi::association(section) {
                     self.pat_at = Some(started);
                     if self.associate(association) {
-                        news = TableChange::Changed;
+                        change = TableChange::Changed;
                     }
                 }
             });
@@ -129,20 +129,20 @@ impl TableReader {
                 if let Some((number, map)) = psi::map(section) {
                     match self.put_map(pid, number, map, started) {
                         TableChange::None => {}
-                        other => news = other,
+                        other => change = other,
                     }
                 }
             });
             self.bad_sections += sections.take_bad();
             self.maps[slot].1 = sections;
         }
-        news
+        change
     }
 
-    /// Takes a section of the association table; whether it says anything new.
+    /// Applies a PAT section. Returns true if it differs from the known one.
     ///
-    /// Costs a sort of its programmes, of which [`PROGRAMMES_MAX`] are looked at: a table that
-    /// changes each time must cost no more than its bytes.
+    /// Costs a sort of its programmes, at most [`PROGRAMMES_MAX`]: a PAT that changes each time
+    /// must not cost more than its bytes justify.
     fn associate(&mut self, mut new: AssociationSection) -> bool {
         new.programmes.truncate(PROGRAMMES_MAX);
         let known = self.programmes.iter().filter(|programme| programme.section == new.section);
@@ -175,7 +175,7 @@ impl TableReader {
         true
     }
 
-    /// Gathers the sections of the PIDs that the programmes name, and of no other.
+    /// Rebuilds the section buffers: one for each PMT PID of the programmes.
     fn gather_maps(&mut self) {
         let pids = self.programmes.iter().map(|programme| programme.map_pid);
         let mut pids: Vec<_> = pids.filter(|&pid| pid != PAT_PID).collect();
@@ -189,7 +189,8 @@ impl TableReader {
         self.maps = pids.iter().map(|pid| (*pid, sections(pid).unwrap_or_default())).collect();
     }
 
-    /// Takes the map of programme `number`, found on `pid` in a section that began at `started`.
+    /// Stores the map of programme `number`, received on `pid` in a section that began at
+    /// `started`.
     fn put_map(&mut self, pid: u16, number: u16, map: ProgrammeMap, started: u64) -> TableChange {
         let Some(at) = self
             .programmes
@@ -203,7 +204,7 @@ impl TableReader {
         if is_new {
             programme.map = Some(map);
         }
-        let news = match self.followed {
+        let change = match self.followed {
             Some(followed) if followed < at => return TableChange::None,
             Some(followed) if followed > at => TableChange::Preferred,
             _ if is_new => TableChange::Changed,
@@ -214,7 +215,7 @@ impl TableReader {
         if self.pat_at.is_some_and(|pat_at| pat_at < started) {
             self.complete_from = self.pat_at;
         }
-        news
+        change
     }
 }
 

@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts of the last access units of a stream that grows: places between which a part of it is
-//! whole.
+//! Records the starts of the last access units of a growing stream, between which it can be cut.
 //!
-//! They are those of the stream whose access units are places to start. A place where its times
-//! were set anew is kept for good.
+//! Only the stream that is searched for entry points is recorded. The positions of timestamp
+//! discontinuities are retained longer than the units.
 //!
-//! Needs 48 bytes a unit, of [`UNITS_MAX`] at most, and 8 bytes a break, of [`BREAKS_MAX`].
+//! Needs 48 bytes per unit, for at most [`UNITS_MAX`], and 8 bytes per discontinuity, for at most
+//! [`BREAKS_MAX`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times), §2.4.3.5 (discontinuities).
-//! Does not find them ([`super::access`] does).
+//! Does not find the units; [`super::access`] does.
 
 use std::collections::VecDeque;
 
 use super::lead::{EntryContext, EntryPoints};
 use super::rewrite::TIME_MODULUS;
 
-/// Units kept: twenty seconds of 50 pictures a second.
+/// Units retained: twenty seconds at 50 pictures a second.
 const UNITS_MAX: usize = 1024;
 
-/// Breaks kept, the first: a recording with more is cut by its clock behind them.
+/// Discontinuities retained: the first ones. A recording with more is cut by its clock after them.
 const BREAKS_MAX: usize = 4096;
 
-/// Steps of time that no stream makes, in units of 90 kHz: back, and forth.
-const BACK_MAX: u64 = 90_000;
-const FORTH_MAX: u64 = 10 * 90_000;
+/// Timestamp steps beyond these, backward and forward, are discontinuities; in units of 90 kHz.
+const BACKWARD_MAX: u64 = 90_000;
+const FORWARD_MAX: u64 = 10 * 90_000;
 
 /// Start of an access unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnitStart {
     /// Packet in which it begins.
     pub(crate) ts_packet: u64,
-    /// Time of decoding, in units of 90 kHz.
+    /// Decoding time, in units of 90 kHz.
     pub(crate) decoded: Option<u64>,
-    /// The tables in force.
+    /// The current tables.
     pub(crate) context: EntryContext,
 }
 
-/// The last of them, and the breaks so far.
+/// The last unit starts, and the discontinuities so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct UnitStarts {
     recent: VecDeque<UnitStart>,
@@ -44,30 +44,30 @@ pub(super) struct UnitStarts {
     breaks: Vec<u64>,
 }
 
-/// Places of a recording so far where it can be cut: those where play can start, and the starts of
-/// the last access units.
+/// Points at which a recording can be cut so far: its entry points and the starts of the last
+/// access units.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedStarts {
     pub(crate) entries: EntryPoints,
     pub(crate) units: Vec<UnitStart>,
-    /// Packets of units whose times do not follow those before.
+    /// First packets of units whose times are not continuous with the previous ones.
     pub(crate) breaks: Vec<u64>,
 }
 
 impl From<EntryPoints> for RecordedStarts {
-    /// Those of a file that is whole.
+    /// Creates the starts of a complete file.
     fn from(entries: EntryPoints) -> RecordedStarts {
         RecordedStarts { entries, ..RecordedStarts::default() }
     }
 }
 
 impl UnitStarts {
-    /// Takes the first payload bytes of a unit that begins in this packet.
+    /// Records a unit that begins in this packet with these payload bytes.
     pub(super) fn push(&mut self, ts_packet: u64, payload: &[u8], context: EntryContext) {
         let decoded = decoding(payload);
         if let (Some(last), Some(time)) = (self.last, decoded) {
             let step = time.wrapping_sub(last) % TIME_MODULUS;
-            let is_break = (FORTH_MAX..TIME_MODULUS - BACK_MAX).contains(&step);
+            let is_break = (FORWARD_MAX..TIME_MODULUS - BACKWARD_MAX).contains(&step);
             if is_break && self.breaks.len() < BREAKS_MAX {
                 self.breaks.push(ts_packet);
             }
@@ -79,29 +79,29 @@ impl UnitStarts {
         self.recent.push_back(UnitStart { ts_packet, decoded, context });
     }
 
-    /// Notes a break at the unit that begins in this packet.
+    /// Records a discontinuity at the unit that begins in this packet.
     pub(super) fn note_break(&mut self, ts_packet: u64) {
         if let Err(at) = self.breaks.binary_search(&ts_packet) {
             self.breaks.insert(at, ts_packet);
         }
     }
 
-    /// Drops those before a packet.
+    /// Drops all starts before a packet.
     pub(super) fn drop_before(&mut self, ts_packet: u64) {
         let gone = self.recent.partition_point(|unit| unit.ts_packet < ts_packet);
         self.recent.drain(..gone);
         self.breaks.retain(|&at| at >= ts_packet);
     }
 
-    /// Returns them with the places where play can start.
+    /// Returns the starts together with the entry points.
     pub(super) fn with(&self, entries: EntryPoints) -> RecordedStarts {
         let units = self.recent.iter().copied().collect();
         RecordedStarts { entries, units, breaks: self.breaks.clone() }
     }
 }
 
-/// The time of decoding of a PES packet, if it lies in these its first bytes; that of presentation
-/// where it is the same.
+/// Returns the decoding time of a PES packet if it lies within these first bytes; the presentation
+/// time if there is no separate decoding time.
 fn decoding(bytes: &[u8]) -> Option<u64> {
     let flags = *bytes.get(7)?;
     let at = if flags & 0xc0 == 0xc0 { 14 } else { 9 };
@@ -145,7 +145,7 @@ mod tests {
     fn a_break_is_a_step_that_no_stream_makes() {
         let mut starts = UnitStarts::default();
         let end = TIME_MODULUS - 3600;
-        // Pictures out of order, the end of the count, a new clock, a lost second.
+        // Reordered pictures, timestamp wrap, clock reset, one missing second.
         for (packet, time) in
             [(1, end - 3600), (2, end + 1800), (3, end), (4, 0), (5, 900_000_000), (6, 900_090_000)]
         {

@@ -4,8 +4,8 @@
 //!
 //! Sources: "Multimedia Programming Interface and Data Specifications 1.0" (WAVE); Microsoft,
 //! "Multiple Channel Audio Data and WAVE Files" (WAVEFORMATEXTENSIBLE), mmreg.h (format tags).
-//! Does not read the channel mask, which RTP cannot tell, or the number of valid bits: all bits of
-//! a sample are sent.
+//! Does not read the channel mask, which RTP cannot signal, or the number of valid bits: all bits
+//! of a sample are sent.
 
 use super::broken;
 use crate::Refusal;
@@ -14,7 +14,7 @@ use crate::tracks::{PcmConfig, PcmForm};
 /// Bytes of the chunk that are read.
 pub(super) const FIELDS_BYTES: usize = 40;
 
-/// Bytes of the shortest chunk: without bits a sample it is none of PCM.
+/// Bytes of the shortest chunk: without bits per sample it is not PCM.
 const FIELDS_BYTES_MIN: usize = 16;
 
 const PCM: u16 = 1;
@@ -22,10 +22,10 @@ const A_LAW: u16 = 6;
 const MU_LAW: u16 = 7;
 const EXTENSIBLE: u16 = 0xfffe;
 
-/// What follows the tag in the identifier of a form that has one.
+/// Bytes after the tag in the identifier (GUID) of a format that has a tag.
 const TAGGED: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71];
 
-/// Tags of other forms, by the names that people know.
+/// Tags of other formats, with their common names.
 const OTHERS: &[(u16, &str)] = &[
     (0x0002, "ADPCM"),
     (0x0003, "floating-point samples"),

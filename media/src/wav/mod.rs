@@ -5,15 +5,15 @@
 //! ([`PcmConfig`]); no byte of sound is read for that. Costs a read of 8 bytes a chunk, and 4 bytes
 //! of memory a block: 0.7 MB an hour.
 //!
-//! Sizes that a writer could not fill in are taken for what they mean. A `data` chunk of 0 or
-//! 0xffffffff bytes reaches to the end of the file (sound that was written to a pipe), and so does
-//! one that would end behind it (a file that was cut off).
+//! Sizes that a writer could not fill in are interpreted. A `data` chunk of 0 or 0xffffffff bytes
+//! extends to the end of the file (sound that was written to a pipe), and so does one that would
+//! end after it (a truncated file).
 //!
 //! Sources: "Multimedia Programming Interface and Data Specifications 1.0" (RIFF, WAVE); Microsoft,
 //! "Multiple Channel Audio Data and WAVE Files" (WAVEFORMATEXTENSIBLE); EBU Tech 3306 (RF64, ds64);
 //! ITU-R BS.2088 (BW64).
-//! Does not read the table of ds64: no chunk but the sound is larger than 4 GiB. Does not read what
-//! lies behind the sound.
+//! Does not read the table of ds64: only the sound can be larger than 4 GiB. Does not read chunks
+//! after the sound.
 
 mod format;
 
@@ -83,7 +83,7 @@ impl WavDemuxer {
         }
     }
 
-    /// Goes on for about `samples` chunks or blocks; true when all is read.
+    /// Reads about `samples` further chunks or blocks; true if all is read.
     ///
     /// # Errors
     /// The file cannot be streamed, or cannot be read.
@@ -281,7 +281,7 @@ const OTHER_ORDER: [u8; 4] = *b"RIFX";
 const KIND_BYTES: usize = 12;
 const CHUNK_HEADER_BYTES: u64 = 8;
 
-/// Sizes that writers to a pipe give a sound whose end they do not know: ffmpeg, SoX and others.
+/// Sizes that writers to a pipe give a sound of unknown length: ffmpeg, SoX and others.
 const SIZES_UNKNOWN: [u64; 4] = [0, u32::MAX as u64, 0x7fff_f000, i32::MAX as u64];
 
 /// Chunks before the sound: each costs a read.

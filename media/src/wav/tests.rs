@@ -12,7 +12,7 @@ fn chunk(id: &[u8; 4], body: &[u8]) -> Vec<u8> {
     [id, &(body.len() as u32).to_le_bytes()[..], body, padding].concat()
 }
 
-/// The header of a `data` chunk of so many bytes, whatever follows.
+/// The header of a `data` chunk that claims this many bytes.
 fn data(bytes: u32) -> Vec<u8> {
     [b"data", &bytes.to_le_bytes()[..]].concat()
 }
@@ -62,7 +62,7 @@ fn sound(found: &Presentation) -> (u64, u64) {
     (samples.sample(0).file_offset, samples.bytes())
 }
 
-/// The payloads of all packets; each begins at the time that its bytes before tell.
+/// Returns the payloads of all packets; each begins at the time given by the bytes before it.
 fn payloads(found: &Presentation, file: &[u8]) -> Vec<u8> {
     let values = RtpValues { payload_type: 96, ssrc: 1, sequence: 0, timestamp: 7 };
     let Codec::Pcm(config) = found.tracks()[0].codec else { panic!("no PCM") };
@@ -99,7 +99,7 @@ fn packets_carry_the_samples_of_the_file_in_network_order() {
     ] {
         for (channels, rate_hz) in [(1_u16, 8000), (2, 44_100), (6, 48_000), (8, 192_000)] {
             let width = form.bytes() as usize;
-            // A fifth of a second, ten blocks, and one that is not full.
+            // A fifth of a second: ten blocks, and one that is not full.
             let frames = rate_hz as usize / 5 + 101;
             let samples = noise(frames * usize::from(channels) * width);
             let whole =
@@ -211,7 +211,7 @@ fn sizes_beyond_32_bits_stand_in_ds64() {
         while !demuxer.advance(&huge, 100_000).unwrap() {}
         let found = demuxer.finish(|| IDENTITY).unwrap();
         assert_eq!(sound(&found), (huge.header.len() as u64, expected - expected % 24));
-        // Packets of the end are laid out as those of the beginning.
+        // Packets at the end are laid out like those at the start.
         let layout = lay_out(&found, 0, found.chapters() - 1, &huge).unwrap();
         assert!(layout.packets() > 0 && layout.faults() == 0);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of cameras that do not keep to their payload formats: markers on each slice, start codes
-//! in payloads, parameter sets with times of others, packets without a payload.
+//! Tests streams of cameras that violate their payload formats: markers on each slice, start codes
+//! in payloads, parameter sets with the times of other units, packets without a payload.
 //!
 //! Sources: RFC 6184 §5, RFC 7798 §4.4, RTP Payload Format For AV1 §4.4.
 
@@ -75,7 +75,7 @@ fn markers_on_each_slice_part_no_picture() {
         assert_eq!((units.len(), counts), (6, (0, 0)));
         assert_eq!(units[0].bytes, sized(&[&sets[..], &key].concat()));
         assert!(units[0].is_start && units[1..].iter().all(|unit| unit.bytes == sized(&other)));
-        // Such a mark does not tell that a picture is whole: the second slice is lost.
+        // Such a marker does not prove that a picture is whole: the second slice is lost.
         let mut lossy = in_a_row(packets);
         lossy.remove(lossy.len() - 3);
         let (units, counts) = received(&codec, &lossy);
@@ -96,7 +96,7 @@ fn markers_on_each_slice_part_no_picture() {
     );
 }
 
-/// A receiver stops behind any packet, while the sender goes on.
+/// A receiver stops after any packet, before the end of the stream.
 #[test]
 fn a_unit_that_the_stop_cuts_off_is_neither_given_out_nor_lost() {
     for (codec, (sets, key, other)) in streams() {
@@ -109,19 +109,20 @@ fn a_unit_that_the_stop_cuts_off_is_neither_given_out_nor_lost() {
                 packets.push((time * 3600, marks_last, last.to_vec()));
             }
             let packets = in_a_row(packets);
-            // Behind the first picture, by whose slices a sender shows how it marks.
+            // The stop is after the first picture, whose slices show how the sender sets marker
+            // bits.
             for stop in sets.len() + 3..=packets.len() {
                 let mut depayloader = Depayloader::new(&offer(&codec)).unwrap();
                 let mut units = fed(&mut depayloader, &packets[..stop]);
                 units.extend(depayloader.cut_off());
                 let slices = stop - sets.len();
-                let is_told = slices % 2 == 0 && marks_last && !marks_each;
-                let whole = if is_told { slices / 2 } else { (slices - 1) / 2 };
+                let is_marked_whole = slices % 2 == 0 && marks_last && !marks_each;
+                let whole = if is_marked_whole { slices / 2 } else { (slices - 1) / 2 };
                 assert_eq!(units.len(), whole, "{stop} packets, {marks_each}, {marks_last}");
                 assert!(units[1..].iter().all(|unit| unit.bytes == sized(&other)));
                 assert_eq!(depayloader.counts().broken_units, 0);
             }
-            // Where the sender has ended the stream, all is whole.
+            // If the sender has ended the stream, all units are whole.
             assert_eq!(received(&codec, &packets).0.len(), 4);
         }
     }
@@ -139,8 +140,8 @@ fn a_unit_that_the_stop_cuts_off_is_neither_given_out_nor_lost() {
             let mut units = fed(&mut depayloader, &packets[..stop]);
             units.extend(depayloader.cut_off());
             let parts = stop - 1;
-            let is_told = parts % 2 == 0 && !marks_each;
-            let whole = if is_told { parts / 2 } else { (parts - 1) / 2 };
+            let is_marked_whole = parts % 2 == 0 && !marks_each;
+            let whole = if is_marked_whole { parts / 2 } else { (parts - 1) / 2 };
             assert_eq!((units.len(), depayloader.counts().broken_units), (whole, 0), "{stop}");
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Depayloaders: what is put together of the payloaders' packets is what the samples have, and of a
-//! stream with losses nothing comes out that is not whole.
+//! Tests depayloaders: units reassembled from the payloaders' packets equal the samples, and a
+//! stream with losses gives only whole units.
 //!
 //! Sources: those of `media::depayload`.
 
@@ -65,8 +65,8 @@ fn check_whole(
     units
 }
 
-/// Some are lost: each unit that comes out is one of the samples, in their order, and the first
-/// behind a hole says so.
+/// Checks lossy input: each unit emitted is one of the samples, in their order, and the first one
+/// after a loss is flagged.
 fn check_lossy(codec: &Codec, samples: &[(Vec<u8>, bool)], expected: &[Vec<u8>], lost: &[bool]) {
     let (packets, _) = packets(codec.clone(), samples);
     let mut depayloader = Depayloader::new(&offer(codec)).unwrap();
@@ -74,7 +74,7 @@ fn check_lossy(codec: &Codec, samples: &[(Vec<u8>, bool)], expected: &[Vec<u8>],
     let mut rest = expected.iter();
     let mut is_first = true;
     for unit in &units {
-        // Behind a hole parameter sets may be missing, which the decoder has.
+        // After a gap parameter sets may be missing, which the decoder has.
         let is_it = |sample: &Vec<u8>| match unit.is_after_loss || is_first {
             true => sample.ends_with(&unit.bytes),
             false => *sample == unit.bytes,
@@ -116,7 +116,7 @@ fn aac() -> Codec {
     Codec::Aac(AacConfig { specific, object_type: 2, rate_hz: 44_100, channels: 2 })
 }
 
-/// Frames with headers that tell their size.
+/// Frames with headers that give their size.
 fn frames(head: &[u8], bytes: usize, count: usize) -> Vec<(Vec<u8>, bool)> {
     let frame = |number| {
         let mut frame = noise(number as u32, bytes);
@@ -136,7 +136,7 @@ proptest! {
     #[test]
     fn pictures_are_put_together(shapes in shapes(9000), lost in vec(any::<u8>(), 0..200)) {
         let lost: Vec<_> = lost.iter().map(|&chance| chance < 12).collect();
-        // H.264: a key frame's parameter sets go first.
+        // H.264: a key frame's parameter sets precede it.
         let samples: Vec<_> = shapes.iter().enumerate().map(|(number, (sizes, is_start))| {
             let is_start = *is_start || number == 0;
             (slices(number, sizes, &[if is_start { 0x65 } else { 0x41 }]), is_start)
@@ -268,17 +268,17 @@ proptest! {
             av1(Vec::new()),
         ];
         let mut depayloader = Depayloader::new(&offer(&codec[format])).unwrap();
-        let (mut sequence, mut taken, mut given) = (0_u16, 0, 0);
+        let (mut sequence, mut emitted_max, mut emitted) = (0_u16, 0, 0);
         for (payload, marker, step) in &packets {
             sequence = sequence.wrapping_add(1 + u16::from(*step == 3));
             let timestamp = u32::from(*step) * 3000;
             let packet = TrackPacket { sequence, timestamp, marker: *marker, payload };
             // An AU header of AAC and an OBU's size add bytes.
-            taken += payload.len() * 6 + 16;
-            given += depayloader.push(packet).map(|unit| unit.bytes.len()).sum::<usize>();
+            emitted_max += payload.len() * 6 + 16;
+            emitted += depayloader.push(packet).map(|unit| unit.bytes.len()).sum::<usize>();
         }
-        given += depayloader.finish().map(|unit| unit.bytes.len()).sum::<usize>();
-        prop_assert!(given <= taken);
+        emitted += depayloader.finish().map(|unit| unit.bytes.len()).sum::<usize>();
+        prop_assert!(emitted <= emitted_max);
     }
 }
 

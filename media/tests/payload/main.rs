@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of tracks, against depacketisers that share no code with the payloaders: what is put
-//! together from the packets is what the samples have.
+//! Tests packets of tracks with depacketisers that share no code with the payloaders: the units
+//! reassembled from the packets equal the samples.
 //!
 //! Sources: RFC 6184 §5, RFC 7798 §4.4, RFC 3640 §3.2, RFC 2250 §3.5, RFC 4184 §4.1, RFC 4598 §4.1,
 //! RFC 3551 §4.5, RTP Payload Format For AV1 §4.4.
@@ -25,15 +25,15 @@ mod depayload;
 const VALUES: RtpValues = RtpValues { payload_type: 96, ssrc: 7, sequence: 65_530, timestamp: 9 };
 const SETS: [&[u8]; 2] = [&[0x67, 1, 2, 3], &[0x68, 4]];
 
-/// A packet as it is sent.
+/// A packet in sent form.
 struct Packet {
     marker: bool,
     timestamp: u32,
     payload: Vec<u8>,
 }
 
-/// A presentation of one track with these samples, one behind the other in the file that is
-/// returned with it; all are due within a second.
+/// Creates a presentation of one track with these samples, which are contiguous in the returned
+/// file; all are due within a second.
 fn presentation(codec: Codec, samples: &[(Vec<u8>, bool)]) -> (Presentation, Vec<u8>) {
     let bytes: Vec<u8> = samples.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
     // Samples without bytes are as few as the file has bytes.
@@ -107,7 +107,7 @@ fn check(layout: &Layout) {
     assert_eq!(layout.wire_offset(layout.packets()), layout.wire_bytes());
 }
 
-/// Bytes that tell samples apart.
+/// Bytes that distinguish samples.
 fn noise(seed: u32, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     let step = |_| {
@@ -161,7 +161,7 @@ fn nal_units(packets: &[Packet], is_h265: bool) -> Vec<Vec<Vec<u8>>> {
     units
 }
 
-/// Samples of NAL units with lengths of so many bytes before them.
+/// Samples of NAL units with lengths of this many bytes before them.
 fn with_lengths(samples: &[(Vec<Vec<u8>>, bool)], length_bytes: u8) -> Vec<(Vec<u8>, bool)> {
     let prefixed = |unit: &Vec<u8>| {
         let length = (unit.len() as u32).to_be_bytes();
@@ -173,7 +173,7 @@ fn with_lengths(samples: &[(Vec<Vec<u8>>, bool)], length_bytes: u8) -> Vec<(Vec<
     samples.iter().map(sample).collect()
 }
 
-/// Main profile, with these units in front of the first sample.
+/// Main profile, with these units before the first sample.
 fn av1(units: Vec<u8>) -> Codec {
     Codec::Av1(Av1Config { profile: 0, level: 0, is_high_tier: false, bit_depth: 8, units })
 }
@@ -222,7 +222,7 @@ proptest! {
         times.dedup();
         let time = |n: u32| 1000 * n + if n.is_multiple_of(2) { 500 } else { 0 };
         let expected: Vec<_> = (0..samples.len() as u32).map(time).collect();
-        // Neighbours whose times are equal would be one.
+        // Neighbours of equal times would be merged.
         prop_assert_eq!(times, expected);
     }
 
@@ -465,11 +465,11 @@ fn a_frame_of_another_duration_is_the_last_of_its_packet() {
     assert_eq!(layout.packets(), 4, "the others share");
 }
 
-/// Another track's packets between those of a unit make ffmpeg's depacketiser lose it.
+/// ffmpeg's depacketiser loses a unit if another track's packets are between its packets.
 #[test]
 fn packets_of_a_temporal_unit_are_due_together() {
     let codec = av1(Vec::new());
-    // Frames without a size, which is that of the sample.
+    // Frames without a size field: the size is that of the sample.
     let samples: Vec<_> =
         (1..4).map(|seed| ([&[6 << 3][..], &noise(seed, 5000)].concat(), true)).collect();
     let (presentation, file) = presentation(codec, &samples);
@@ -480,7 +480,7 @@ fn packets_of_a_temporal_unit_are_due_together() {
     assert_eq!(units, [4, 4, 4], "{due:?}");
 }
 
-/// Sixteen tracks on the same bytes once could ask for a million packets a second.
+/// Sixteen tracks on the same bytes could once request a million packets a second.
 #[test]
 fn tracks_share_what_a_chapter_may_have() {
     let written = |tracks: usize| {
@@ -529,7 +529,7 @@ fn samples_with_their_own_parameter_sets_keep_them_alone() {
 }
 
 /// Found by the fuzz target `payload`: the delimiter was counted as a fault, and in the second
-/// sample the sets came behind the packet that ends it.
+/// sample the sets followed the packet that ends it.
 #[test]
 fn a_delimiter_is_a_unit_like_others() {
     let mut large = vec![noise(4, 3000), noise(5, 20)];

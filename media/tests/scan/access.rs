@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Play starts where a decoder can start, with its tables if they are near.
+//! Tests that play starts where a decoder can start, with its tables if they are near.
 
 use media::{EntryPoint, PacketPlan};
 
@@ -34,7 +34,7 @@ fn entry_begins_with_the_last_association_that_a_map_followed() {
     writer.tables();
     let tables = writer.count() - 2;
     writer.frame(2 * FRAME_TICKS, 0x41);
-    // An association whose map comes too late.
+    // An association table whose map arrives too late.
     writer.pat(&[(1, PMT_PID)]);
     let access_unit = writer.count();
     writer.frame(3 * FRAME_TICKS, 0x65);
@@ -68,7 +68,7 @@ fn tables_before_the_previous_entry_are_not_gone_back_to() {
 
 #[test]
 fn indicator_makes_an_entry_of_any_video() {
-    // VC-1, whose start codes are not looked at.
+    // VC-1, whose start codes are not examined.
     let mut writer = Writer::default();
     writer.pat(&[(1, PMT_PID)]);
     writer.pmt(VIDEO_PID, &[(VIDEO_PID, 0xea)]);
@@ -155,7 +155,7 @@ fn seeking_finds_the_entry_at_or_before() {
     };
     assert_eq!(plan.entry(0), 0);
     for index in 1..4 {
-        // The first picture lies behind two packets of tables; their times stand still.
+        // The first picture follows two packets of tables; their times do not advance.
         let presented = due(index * group + 2) - due(2);
         assert_eq!(plan.entry(presented), index * group / 7);
         assert_eq!(plan.entry(presented - 1), (index - 1) * group / 7);
@@ -167,7 +167,7 @@ fn seeking_finds_the_entry_at_or_before() {
 
 #[test]
 fn place_to_start_is_found_by_its_presentation_time_and_not_by_the_clock() {
-    // Shown up to a second later than due, by another delay each time; and once set anew.
+    // Shown up to a second later than due, by a different delay each time; and reset once.
     let delays = [30_000, 80_000, 5_000, 60_000, 90_000, 30_000];
     let (mut writer, mut expected) = (Writer::default(), Vec::new());
     for (group, delay) in (0..).zip(delays) {
@@ -189,8 +189,8 @@ fn place_to_start_is_found_by_its_presentation_time_and_not_by_the_clock() {
     let plan = scan(&writer.file).unwrap();
     let presented: Vec<_> = plan.entries().iter().map(|entry| entry.presented_ticks).collect();
     assert_eq!(presented[..4], expected[..4]);
-    // Behind the break a group plays on where the clock does: two seconds, and what the clock
-    // makes of the one step without a reference.
+    // After the break a group continues at the time of the clock: two seconds, plus the clock's
+    // value for the one step without a reference.
     let step = presented[4] - presented[3];
     assert!(step.abs_diff(2 * media::TICKS_PER_SECOND) < FRAME_TICKS, "{step}");
     assert_eq!(presented[5] - presented[4], expected[5] - expected[4]);

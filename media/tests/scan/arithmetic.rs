@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Place, time and back: the arithmetic agrees with a plain walk over all packets, for streams of
-//! any clock and any losses.
+//! Tests that the arithmetic of places and times agrees with a plain walk over all packets, for
+//! streams of any clock and any losses.
 
 use media::{PacketPlan, Scanner, TICKS_PER_SECOND};
 use proptest::prelude::*;
@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use crate::writer::{Adaptation, VIDEO_PID, Writer, film};
 use crate::{IDENTITY, assert_streams, cases, scan};
 
-/// A piece of a stream: packets after a clock reference, which is so much later than the one
-/// before; or garbage.
+/// A piece of a stream: packets after a clock reference, at this distance from the one before; or
+/// garbage.
 #[derive(Debug, Clone)]
 enum Piece {
     Packets { count: u64, step: u64, breaks: bool },
@@ -204,7 +204,7 @@ fn settled_packets_of_a_file_that_grows_stay_as_they_are() {
         let Ok(plan) = scanner.plan_so_far(IDENTITY) else { continue };
         let settled = plan.settled_packets();
         assert!(settled >= before && settled < whole.packets(), "{settled} after {before}");
-        // The time before the first reference is known when a rate was measured over a second.
+        // The time before the first reference is known once a rate was measured over a second.
         let end = if plan.ticks(settled) > TICKS_PER_SECOND { settled } else { before };
         for packet in before..end {
             assert_eq!(plan.payload(packet), whole.payload(packet), "packet {packet}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The timeline is that of the clock references, and goes on where they break.
+//! Tests that the timeline follows the clock references and continues across their discontinuities.
 
 use media::{ClockPoint, Damage, PacketPlan, Refusal};
 
@@ -63,7 +63,7 @@ fn packets_before_the_first_reference_and_after_the_last_have_the_rate_next_to_t
 
 #[test]
 fn the_rate_at_an_end_is_taken_over_a_second_and_not_from_one_step() {
-    // Frames of 40 ms; the last step alone says 5 ms.
+    // Frames of 40 ms; only the last step of the clock is 5 ms.
     let mut references: Vec<_> = frames(60).map(|ticks| (ticks, false)).collect();
     references.push((references[59].0 + FRAME_TICKS / 8, false));
     let (plan, times) = times_of(&references);
@@ -163,7 +163,7 @@ fn clock_that_stands_still_for_a_while_is_served_in_order() {
 #[test]
 fn clock_is_that_of_the_tables_and_not_that_of_other_streams() {
     let mut writer = Writer::default();
-    // Another stream's clock comes first, and is twice as fast.
+    // Another stream's clock precedes it, and is twice as fast.
     for frame in 0..40 {
         writer.pcr(0x333, 2 * frame * FRAME_TICKS);
         if frame == 3 {

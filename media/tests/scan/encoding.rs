@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stored plan is used only if every byte is the one written and the file is still the same.
+//! Tests that a stored plan is used only if every byte is the one written and the file is
+//! unchanged.
 
 use media::plan::FORMAT;
 use media::{Aspect, PacketPlan, PlanFault, PlanKey};

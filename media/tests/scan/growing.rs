@@ -27,7 +27,7 @@ fn plan(file: &[u8]) -> PacketPlan {
     fed(file, []).finish(file.len() as u64, IDENTITY).expect("a good stream")
 }
 
-/// The segments of a recording that is looked at each time so many packets were added.
+/// Returns the segments of a recording that is examined each time this many packets were added.
 pub(crate) fn grown(file: &[u8], packets: usize) -> GrowingSegments {
     let mut found: Option<GrowingSegments> = None;
     let mut listed: Vec<GrowingSegment> = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn grown(file: &[u8], packets: usize) -> GrowingSegments {
     segments
 }
 
-/// Parts of all segments so far are those before, and more; those of a whole segment are all of it.
+/// Parts of all segments so far extend those before; those of a finished segment cover it.
 fn assert_parts_stay(before: &mut Vec<Vec<GrowingPart>>, segments: &GrowingSegments) {
     let count = segments.list().len();
     before.resize(count + 1, Vec::new());
@@ -113,8 +113,8 @@ fn the_cuts_do_not_depend_on_when_they_were_looked_for() {
     }
 }
 
-/// Packets whose sync byte was damaged on the way, one of them the last of a segment, and bytes
-/// that are none of any packet.
+/// Packets with a damaged sync byte, one of them the last of a segment, and bytes that belong to no
+/// packet.
 #[test]
 fn what_is_no_packet_is_in_the_segment_before() {
     let mut file = recording(600, |frame| frame % 50 == 0);
@@ -140,7 +140,7 @@ fn pictures_without_key_frames_are_cut_by_time() {
     // Of the first five seconds three have no key frame.
     assert_eq!(segments.target_s(), 3);
     assert!(segments.list().len() >= 11, "{:?}", frames_of(&segments));
-    // Of a file that is whole nothing is known between key frames but the clock.
+    // In a finished file only the clock is known between key frames.
     let scanner = fed(&file, []);
     let (plan, entries) = scanner.finish_with_starts(file.len() as u64, IDENTITY).unwrap();
     let mut segments = GrowingSegments::of(&plan, true).unwrap();
@@ -149,8 +149,8 @@ fn pictures_without_key_frames_are_cut_by_time() {
     assert!(segments.list().len() >= 13, "{:?}", frames_of(&segments));
 }
 
-/// The segments of a channel that sends this, looked at each time so many packets were sent;
-/// another programme begins at these packets. What was cut is forgotten by the units.
+/// Returns the segments of a channel that sends this, examined each time this many packets were
+/// sent; another programme begins at these packets. The units drop the media that was cut.
 pub(crate) fn sent(file: &[u8], packets: usize, joins: &[u64]) -> GrowingSegments {
     let (mut units, mut found) = (StreamUnits::default(), None);
     joins.iter().for_each(|&join| units.note_join(join));
@@ -235,7 +235,7 @@ fn parts_have_whole_pictures_and_are_there_before_their_segment() {
     assert!(segments.parts(7).is_empty() && segments.parts(usize::MAX).is_empty());
 }
 
-/// Tables that come where they like are put in front of segments, which begin with the key frame.
+/// Tables at arbitrary places are sent before segments, which begin with the key frame.
 #[test]
 fn segments_without_their_tables_directly_before_have_them_in_front() {
     let mut writer = Writer::default();
@@ -255,7 +255,7 @@ fn segments_without_their_tables_directly_before_have_them_in_front() {
     }
 }
 
-/// A recording whose source began anew: times go back.
+/// A recording whose source restarted: times decrease.
 #[test]
 fn a_segment_ends_where_times_are_set_anew() {
     let mut writer = Writer::default();
@@ -304,7 +304,7 @@ fn a_hole_lengthens_no_segment() {
     assert_eq!(end, 700, "time goes on behind it");
 }
 
-/// Offset of a frame behind so many pairs of tables.
+/// Offset of a frame after this many pairs of tables.
 fn writer_offset(frame: u64, tables: u64) -> u64 {
     (frame * FRAME_PACKETS + 2 * tables) * 188
 }
@@ -321,7 +321,7 @@ fn a_recording_that_just_began_has_no_segments() {
     assert!(GrowingSegments::of(&plan(&file[..file.len() / 8 / 188 * 188]), true).is_some());
 }
 
-/// A frame with a time of its own, in frames.
+/// A frame with a separate time, in frames.
 pub(crate) fn timed_frame(writer: &mut Writer, time: u64, is_key: bool) {
     let ticks = time * FRAME_TICKS;
     let adaptation = Adaptation { pcr: Some(ticks), ..Adaptation::default() };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Key frames of a stream are ranges of the file that a decoder shows behind their tables.
+//! Tests that key frames of a stream are ranges of the file that a decoder shows after their
+//! tables.
 //!
 //! Sources: RFC 8216 §4.3.3.6 (EXT-X-I-FRAMES-ONLY), §4.3.2.5 (EXT-X-MAP).
 
@@ -20,8 +21,9 @@ const PREDICTED: &[u8] = &[0x41, 0x9a, 0x84];
 /// A message that announces recovery.
 const RECOVERY: &[u8] = &[6, 6, 1, 0xc4, 0x80];
 
-/// Pictures of two seconds at 25 a second, of which the first has these NAL units, behind tables
-/// where `has_tables`. A picture has four packets, and a packet of sound among them and behind it.
+/// Writes pictures of two seconds at 25 a second, of which the first has these NAL units, after
+/// tables if `has_tables`. A picture has four packets, and a packet of sound among them and after
+/// it.
 fn group(writer: &mut Writer, from: u64, key: &[&[u8]], has_tables: bool) {
     if has_tables {
         writer.tables();
@@ -42,7 +44,7 @@ fn group(writer: &mut Writer, from: u64, key: &[&[u8]], has_tables: bool) {
 /// Packets of such a group without its tables.
 const GROUP: u64 = 50 * 6;
 
-/// The key frames of a file by its plan as it is stored, which are those of the scan.
+/// Returns the key frames of a file from its stored plan, which are those of the scan.
 fn key_frames(file: &[u8]) -> Result<(StreamKeyFrames, SegmentPlan), &'static str> {
     let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY).unwrap();
     let segments = SegmentPlan::cut_however_long(&plan, starts.clone(), 6).unwrap();
@@ -84,7 +86,8 @@ fn a_range_ends_with_the_last_packet_of_the_picture() {
     assert_eq!(ranges, expected, "without the sound behind it");
     assert!(frames.list().iter().all(|frame| frame.ticks == 2 * TICKS_PER_SECOND));
     assert!(!frames.list().iter().any(|frame| frame.is_break));
-    // Those of a group behind the first, for all: the first may have other tables in front.
+    // All key frames get the tables of a group after the first: other tables may precede the first
+    // one.
     let tables = (GROUP + 2) * PACKET..(GROUP + 4) * PACKET;
     assert_eq!(frames.file_tables(), Some(vec![tables.clone(); 4]));
     let own = &writer.file[tables.start as usize..tables.end as usize];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plans of transport streams built by hand, where every packet's place and time is known.
+//! Tests plans of synthetic transport streams, in which every packet's place and time is known.
 //!
 //! Each module holds one claim; [`writer`] builds the streams and shares no code with the scanner.
 
@@ -23,7 +23,7 @@ use proptest::test_runner::Config;
 const IDENTITY: RtpIdentity =
     RtpIdentity { ssrc: 0x8765_4321, first_sequence: 0xfffe, first_timestamp: 0xffff_ff00 };
 
-/// A property is tried so often; a failure is printed and leaves no file behind.
+/// Number of cases of a property; a failure is printed and leaves no file on the disk.
 fn cases(cases: u32) -> Config {
     Config { failure_persistence: None, ..Config::with_cases(cases) }
 }

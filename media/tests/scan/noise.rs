@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No bytes make the scanner panic, and how they are cut makes no difference.
+//! Tests that no bytes make the scanner panic, and that their division into pieces makes no
+//! difference.
 
 use proptest::prelude::*;
 
@@ -42,7 +43,7 @@ fn every_single_cut_gives_the_same_plan() {
     }
 }
 
-/// Packets whose headers make sense and whose contents are random.
+/// Packets with valid headers and random contents.
 fn random_packets() -> impl Strategy<Value = Vec<u8>> {
     let packet = (0..12_u16, any::<[u8; 4]>(), prop::collection::vec(any::<u8>(), 184));
     prop::collection::vec(packet, 0..80).prop_map(|packets| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments whose first picture lacks its parameter sets have those in force in front, and no
-//! packet seems to be missing.
+//! Tests that segments whose first picture lacks its parameter sets are preceded by those in force,
+//! and that no packet seems to be missing.
 //!
 //! Sources: RFC 8216 §3; ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.6 (PES packets).
 
@@ -72,7 +72,7 @@ impl Film {
         }
     }
 
-    /// A group of 25 pictures behind tables, of which the first has these NAL units.
+    /// A group of 25 pictures after tables, of which the first has these NAL units.
     fn group(&mut self, key: &[&[u8]]) {
         self.tables();
         let predicted = if self.stream_type == H265 { &[2, 1, 0xd0][..] } else { PREDICTED };
@@ -86,7 +86,8 @@ impl Film {
     }
 }
 
-/// The plan of a file and its segments of a second, which are the same by the plan as it is stored.
+/// Returns the plan of a file and its segments of a second, which are the same from the stored
+/// plan.
 fn cut(file: &[u8]) -> (PacketPlan, SegmentPlan) {
     let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY).unwrap();
     let segments = SegmentPlan::cut(&plan, starts, 1).unwrap();
@@ -99,12 +100,12 @@ fn cut(file: &[u8]) -> (PacketPlan, SegmentPlan) {
     (plan, segments)
 }
 
-/// Packets put in front of each segment.
+/// Packets sent before each segment.
 fn in_front(segments: &SegmentPlan) -> Vec<Vec<u8>> {
     segments.list().iter().map(|segment| segments.tables(segment)).collect()
 }
 
-/// Each segment as it is sent.
+/// Each segment in sent form.
 fn sent(segments: &SegmentPlan, file: &[u8]) -> Vec<Vec<u8>> {
     let bytes = |range: &std::ops::Range<u64>| &file[range.start as usize..range.end as usize];
     let list = segments.list().iter();
@@ -134,7 +135,8 @@ fn payload(packets: &[u8], pid: u16) -> Vec<u8> {
     payload
 }
 
-/// The NAL units of the PES packet in front, behind their start codes; its times are `frame`'s.
+/// Returns the NAL units of the first PES packet, each after its start code; its times are
+/// `frame`'s.
 fn sets_in_front(packets: &[u8], frame: u64) -> Vec<u8> {
     let pes = payload(packets, VIDEO_PID);
     assert_eq!(pes[..4], [0, 0, 1, 0xe3]);
@@ -235,13 +237,13 @@ fn a_play_that_begins_where_sets_are_lacking_begins_with_them() {
         assert!(rest == unit, "nothing is lost or moved from the access unit on");
         assert!(!plan.lacks_parameters(from + 1), "no place to start");
     }
-    // Cut off in its first packets: there is nothing behind them that a play could go on with.
+    // Truncated in its first packets: nothing follows with which play could continue.
     let last = plan.entries()[3];
     let cut_off = &file[..(last.access_unit as usize + 1) * 188];
     let (plan, _) = cut(cut_off);
     let from = rtp_packet(last.ts_packet);
     assert_eq!(entry_lead(&plan, from, cut_off).unwrap(), None);
-    // Tables that come at the beginning alone are found there.
+    // Tables that are only at the start are found there.
     let mut film = Film::new(H264, true);
     film.group(&[SPS, PPS, IDR]);
     film.unit(true, &[IDR]);
@@ -264,7 +266,7 @@ fn sets_that_change_are_in_force_from_there_on() {
     film.group(&[IDR]);
     film.unit(false, &[OTHER_SPS, SECOND_PPS, PREDICTED]);
     film.group(&[IDR]);
-    // A sequence set without a picture set: those of before are put in front.
+    // A sequence set without a picture set: the sets from before are sent first.
     film.group(&[SPS, IDR]);
     let (_, segments) = cut(&film.writer.file);
     let found: Vec<_> = (0..)
@@ -307,7 +309,7 @@ fn sets_across_packets_are_whole() {
 
 #[test]
 fn sets_without_end_and_without_number_are_bounded() {
-    // Longer than what is looked at: pictures get none, as before.
+    // Longer than the limit for examination: pictures get none, as before.
     let mut film = Film::new(H264, true);
     film.group(&[&[SPS, &[0x55; 60_000]].concat(), PPS, IDR]);
     (0..2).for_each(|_| film.group(&[IDR]));

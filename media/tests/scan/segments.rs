@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments are the file again, begin where a decoder can start, and have its tables in front.
+//! Tests that segments reproduce the file, begin where a decoder can start, and are preceded by its
+//! tables.
 //!
 //! Sources: RFC 8216 §3.2 (a segment begins with PAT and PMT), §4.3.3.1 (target duration).
 
@@ -17,7 +18,7 @@ fn cut(file: &[u8], target_s: u64) -> Result<SegmentPlan, Refusal> {
     SegmentPlan::cut(&plan, starts, target_s)
 }
 
-/// Checks what every list of segments has to hold; each segment as it would be sent.
+/// Checks the invariants of every list of segments; returns each segment in sent form.
 fn sent(segments: &SegmentPlan, file: &[u8]) -> Vec<Vec<u8>> {
     let mut end = 0;
     let mut all = Vec::new();
@@ -38,7 +39,7 @@ fn sent(segments: &SegmentPlan, file: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Number of packets put in front of each segment.
+/// Number of packets sent before each segment.
 fn put_in_front(segments: &SegmentPlan) -> Vec<usize> {
     segments.list().iter().map(|segment| segments.tables(segment).len() / 188).collect()
 }
@@ -83,7 +84,7 @@ fn tables_that_are_not_repeated_are_put_in_front_as_the_packets_they_were() {
 #[test]
 fn tables_among_other_packets_are_put_in_front_with_their_last_counters() {
     let mut writer = film(10);
-    // In the middle of what belongs to the picture before.
+    // In the middle of the packets of the picture before.
     writer.tables();
     let tables = writer.file[writer.file.len() - 2 * 188..].to_vec();
     writer.middle(VIDEO_PID);
@@ -148,7 +149,8 @@ fn file_that_begins_within_a_group_is_cut_from_its_first_packet_on() {
     assert_eq!(segments.list()[0].ticks / FRAME_TICKS, 20, "what is before the picture counts");
 }
 
-/// The clock comes with the pictures; where sound goes on for longer it ends the film, at its pace.
+/// The clock is on the PID of the pictures; sound that continues longer ends the film, at its own
+/// rate.
 #[test]
 fn a_film_ends_with_its_longest_stream() {
     const BEGIN: u64 = 900_000;
@@ -175,7 +177,7 @@ fn a_film_ends_with_its_longest_stream() {
         let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY).unwrap();
         let expected = pictures.max(sounds) * FRAME_TICKS;
         let is_near = |ticks: u64| ticks.abs_diff(expected) <= 2 * FRAME_TICKS;
-        // Sound of eleven seconds behind the last key frame makes no segment too long.
+        // Eleven seconds of sound after the last key frame make no segment too long.
         let cut = SegmentPlan::cut(&plan, starts.clone(), 1).map(|cut| cut.list().len());
         assert_eq!(cut, Ok(pictures.div_ceil(25) as usize), "{pictures} pictures, {sounds} sounds");
         assert!(is_near(plan.duration_ticks()), "{}", plan.duration_ticks());
@@ -190,7 +192,8 @@ fn a_film_ends_with_its_longest_stream() {
     }
 }
 
-/// One time that follows on none, as damage makes it, is no timeline; two that go on are.
+/// A single time that does not continue another, as damage produces it, is not a timeline; two
+/// consecutive times are.
 #[test]
 fn a_wild_time_in_the_tail_of_the_sound_does_not_end_the_film() {
     let frames = |wild: &[u64], step: u64| {
@@ -224,7 +227,7 @@ fn a_wild_time_in_the_tail_of_the_sound_does_not_end_the_film() {
     assert!(frames(&cut, 3600 * 90_000) < 200, "a timeline of the tail alone: the clock's rate");
 }
 
-/// Pictures of a packet each, every so many a key frame behind tables, presented at `time`.
+/// Pictures of a packet each, at regular intervals a key frame after tables, presented at `time`.
 fn film_presented(frames: u64, key_every: u64, time: impl Fn(u64) -> u64) -> Writer {
     let mut writer = Writer::default();
     for frame in 0..frames {
@@ -232,7 +235,7 @@ fn film_presented(frames: u64, key_every: u64, time: impl Fn(u64) -> u64) -> Wri
         if is_key {
             writer.tables();
         }
-        // Presentation times lie in the first packet, from byte 9 of the PES packet on.
+        // Presentation times are in the first packet, from byte 9 of the PES packet on.
         let time = frame * FRAME_TICKS / 300 + time(frame);
         let mut unit = pes(&[0, 0, 0, 1, if is_key { 0x65 } else { 0x41 }, 0x88, 0x84]);
         unit[9] = 0x21 | (time >> 29) as u8 & 0x0e;
@@ -278,7 +281,7 @@ fn a_clock_set_anew_begins_a_segment_of_its_own() {
     assert_eq!(timestamps, [Some(7), Some(later + 20 * FRAME_TICKS / 300)]);
 }
 
-/// Pieces joined with `cat`, each of which begins its times anew.
+/// Pieces joined with `cat`, each of which restarts its times.
 #[test]
 fn pieces_of_a_few_seconds_are_marked_where_they_join() {
     for piece_s in [2, 6, 30] {
@@ -289,13 +292,14 @@ fn pieces_of_a_few_seconds_are_marked_where_they_join() {
         let segments = cut(&file, 4).unwrap();
         let marked = segments.list().iter().filter(|segment| segment.is_break);
         let at: Vec<u64> = marked.map(|segment| segment.file.start).collect();
-        // Behind the tables and the clock reference, which come first.
+        // After the tables and the clock reference, which are first.
         let (piece, first) = (file.len() as u64 / 3, 3 * 188);
         assert_eq!(at, [piece + first, 2 * piece + first], "{piece_s} s");
     }
 }
 
-/// ffmpeg writes SDT, PAT, PMT, and others write others; their counters begin anew with the piece.
+/// ffmpeg writes SDT, PAT, PMT, and other muxers write other tables; their counters restart with
+/// the piece.
 #[test]
 fn a_joined_piece_begins_with_all_of_its_tables() {
     const SDT: u16 = 17;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every packet is found, nothing else is streamed, and what was lost is reported.
+//! Tests that every packet is found, nothing else is streamed, and losses are reported.
 
 use media::{Damage, Refusal, SyncLoss};
 
@@ -10,7 +10,7 @@ fn loss(offset: usize, bytes: usize) -> SyncLoss {
     SyncLoss { offset: offset as u64, bytes: bytes as u64 }
 }
 
-/// Garbage of all kinds, none of which looks like five packets in a row.
+/// Garbage of all kinds, none of which resembles five consecutive packets.
 fn kinds_of_garbage() -> Vec<(&'static str, Vec<u8>)> {
     let every = |step: usize, bytes: usize| {
         let mut garbage = vec![0x11; bytes];

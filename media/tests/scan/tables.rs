@@ -11,7 +11,7 @@ use crate::writer::{
 
 const STREAMS: [(u16, u8); 2] = [(VIDEO_PID, H264), (AUDIO_PID, AAC)];
 
-/// The plan of a stream with these tables in front.
+/// Returns the plan of a stream that begins with these tables.
 fn plan_after(tables: impl FnOnce(&mut Writer)) -> PacketPlan {
     let mut writer = Writer::default();
     tables(&mut writer);
@@ -76,7 +76,7 @@ fn section_that_starts_behind_the_end_of_another_is_read() {
         writer.pat(&[(7, PMT_PID), (1, PMT_PID)]);
         let (start, end) = first.split_at(183);
         writer.packet(PMT_PID, true, None, &[&[0][..], start].concat());
-        // The pointer says where the other one starts.
+        // The pointer field gives the start of the other section.
         writer.packet(PMT_PID, true, None, &[&[end.len() as u8][..], end, &other].concat());
     });
     assert_eq!(streams(&plan), [(0x777, 2)], "the first programme in the association");

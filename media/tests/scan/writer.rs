@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes transport streams, packet by packet, as the tests want them.
+//! Writes transport streams for the tests, packet by packet.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 and §2.4.4; the CRC is computed bit by bit from annex A.
 
@@ -84,7 +84,7 @@ impl Writer {
         left
     }
 
-    /// A packet as it is.
+    /// Writes a packet unchanged.
     pub(crate) fn push(&mut self, packet: &[u8]) {
         assert_eq!(packet.len(), 188);
         if self.has_arrival {
@@ -116,7 +116,7 @@ impl Writer {
         self.packet(pid, false, Some(Adaptation { pcr, ..Adaptation::default() }), &[]);
     }
 
-    /// A section, in packets of its own.
+    /// Writes a section, in packets of its own.
     pub(crate) fn section(&mut self, pid: u16, section: &[u8]) {
         let mut payload = vec![0];
         payload.extend(section);
@@ -182,7 +182,7 @@ pub(crate) fn pes(data: &[u8]) -> Vec<u8> {
     pes_at(0, data)
 }
 
-/// The same, presented at `time`, in units of 90 kHz.
+/// Writes the same, presented at `time`, in units of 90 kHz.
 pub(crate) fn pes_at(time: u64, data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5];
     bytes.push(0x21 | (time >> 29 & 0x0e) as u8);
@@ -201,7 +201,7 @@ pub(crate) fn pat_section(version: u8, programmes: &[(u16, u16)]) -> Vec<u8> {
     close(0, body)
 }
 
-/// `descriptors` are those of the programme.
+/// `descriptors` belong to the programme.
 pub(crate) fn pmt_section(
     number: u16,
     pcr_pid: u16,

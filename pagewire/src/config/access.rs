@@ -55,7 +55,8 @@ fn rule(reader: &mut Reader<'_, '_>, table: &DeTable<'_>, place: Range<usize>) -
                     places.push((setting, Some(item), place));
                     list.push(text);
                 }
-                // A list of another type was reported; it is not missing besides.
+                // A list of another type has been reported already, so it does not also count as
+                // missing.
                 is_whole &= !list.is_empty() || is_empty_list(value);
                 match setting {
                     RuleSetting::Verbs => draft.verbs = list,
@@ -69,7 +70,7 @@ fn rule(reader: &mut Reader<'_, '_>, table: &DeTable<'_>, place: Range<usize>) -
     match draft.check() {
         Ok(rule) => is_whole.then_some(rule),
         Err(faults) => {
-            // What is missing may be what could not be read.
+            // A setting that seems missing may be one that could not be read.
             let own = faults.iter().filter(|fault| is_whole || !fault.found.is_empty());
             own.for_each(|fault| report(reader, fault, (&places, &place)));
             None
@@ -96,7 +97,7 @@ fn is_empty_list(value: &Spanned<DeValue<'_>>) -> bool {
     value.get_ref().as_array().is_some_and(|items| items.is_empty())
 }
 
-/// Reads `[groups]`: a name and its users each.
+/// Reads `[groups]`: the users of each group by its name.
 pub(super) fn read_groups(reader: &mut Reader<'_, '_>, value: &Spanned<DeValue<'_>>) -> Groups {
     let mut groups = Groups::default();
     let Some(table) = reader.table(GROUPS, value, Expected::UserGroups) else { return groups };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[channel.NAME]` tables as checked channels, and the line of each setting.
 //!
-//! The server checks values and names settings; this file knows where each was written.
+//! The server checks values and names settings; this file records the position of each in the text.
 //!
 //! Does not check values.
 
@@ -53,7 +53,7 @@ pub(super) fn read(reader: &mut Reader<'_, '_>, tables: &DeTable<'_>) -> Vec<Cha
     channels
 }
 
-/// True where an unknown key may be the setting that a fault misses.
+/// True where an unknown key may be a misspelling of the setting that a fault reports as missing.
 fn may_be_misspelt(fault: &InvalidChannel, places: &Places) -> bool {
     let is_written = |other: &ChannelSetting| places.iter().any(|(setting, ..)| setting == other);
     fault.found.is_empty() || !fault.others.iter().all(is_written)
@@ -87,13 +87,13 @@ fn report(
     reader.faults.add(place.map(|(.., place)| place.clone()), invalid.to_string());
 }
 
-/// One table, as it is read.
+/// One table while it is read.
 struct OneChannel<'r, 'a, 'f> {
     reader: &'r mut Reader<'a, 'f>,
     /// `channel.NAME`.
     name: &'r str,
     places: Places,
-    /// Settings with a value of another type, and the item of the schedule that has them.
+    /// Settings with a value of another type, each with the index of its schedule item, if any.
     unread: Vec<(ChannelSetting, Option<usize>)>,
     /// True once an unknown key was found.
     has_unknown: bool,
@@ -119,7 +119,7 @@ impl<'r, 'a, 'f> OneChannel<'r, 'a, 'f> {
         draft
     }
 
-    /// Reads one setting into the draft; none where its type is wrong.
+    /// Reads one setting into the draft; sets nothing where its type is wrong.
     fn set(
         &mut self,
         draft: &mut ChannelDraft,
@@ -195,7 +195,8 @@ impl<'r, 'a, 'f> OneChannel<'r, 'a, 'f> {
         match setting {
             ChannelSetting::AtTime => slot.time = Some(self.reader.time(&named, value)?),
             ChannelSetting::AtDays => {
-                // No day, and so no time shared with another item, where they cannot be read.
+                // Without readable days the item has no day, and so shares no time with another
+                // item.
                 slot.days = Some(Vec::new());
                 slot.days = Some(list(self.reader.texts(&named, value), count)?);
             }
@@ -205,7 +206,7 @@ impl<'r, 'a, 'f> OneChannel<'r, 'a, 'f> {
         Some(())
     }
 
-    /// Reads a list of texts and keeps the place of each; none where one is no text.
+    /// Reads a list of texts and keeps the place of each; returns none where an item is not a text.
     fn texts(
         &mut self,
         setting: ChannelSetting,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A configuration file, judged with what only the disk knows: named files and folders, their
-//! modes, the certificate with its key, tokens and secrets with the films that they open.
+//! Checks a configuration file against the disk: named files and folders, their modes, the
+//! certificate with its key, and tokens and secrets with the films that they open.
 //!
-//! Faults of the file itself come first and alone; the host is asked only about a file that has
-//! none. So a file can be checked on another machine than the one that it is for: status 1 then
-//! says that the file is right.
+//! Faults of the file itself come first and alone; the host is examined only for a file that has
+//! none. A file can thus be checked on another machine than the one it is meant for: status 1 then
+//! means that the file is right.
 //!
-//! Costs a few system calls for each named file, and what reading keys and certificates costs.
+//! Costs a few system calls for each named file, and the reading of keys and certificates.
 //!
 //! Sources: stat(2), access(2).
 //! Does not open sockets: an address may be in use by the very server that the file is for.
@@ -61,7 +61,7 @@ pub(super) fn check(path: &Path) -> CheckReport {
             look(given, Path::new(value), &mut report);
         }
     }
-    // What follows reads these files and would report them once more.
+    // The later checks read these files and would report them once more.
     if !report.missing.is_empty() {
         return report;
     }
@@ -92,13 +92,13 @@ pub(super) fn check(path: &Path) -> CheckReport {
     report
 }
 
-/// Returns a note on each folder that no rule can name, since its name is no UTF-8: a file of TOML
-/// is text. Those in it are not looked at.
+/// Returns a note on each folder that no rule can name because its name is not UTF-8 (a TOML file
+/// is text). Folders inside such a folder are not examined.
 fn unnamed_folders(top: &Path, access: &AccessConfig) -> impl Iterator<Item = String> {
     let (mut looked_at, mut found) = (0, Vec::new());
     let mut folders = vec![String::new()];
     while let Some(above) = folders.pop() {
-        // One that cannot be read is served to nobody.
+        // A folder that cannot be read is not served.
         let entries = fs::read_dir(top.join(&above)).into_iter().flatten().flatten();
         for entry in entries.take(ENTRIES_MAX - looked_at) {
             looked_at += 1;
@@ -114,7 +114,7 @@ fn unnamed_folders(top: &Path, access: &AccessConfig) -> impl Iterator<Item = St
             }
         }
     }
-    // Where the most is at stake first.
+    // Sorts folders under the most specific rules first.
     let rule_bytes = |above: &String| access.rule_of(above).map_or(0, str::len);
     found.sort_by_cached_key(|(above, name)| {
         (Reverse(rule_bytes(above)), above.clone(), name.clone())
@@ -143,17 +143,17 @@ fn unnamed_folders(top: &Path, access: &AccessConfig) -> impl Iterator<Item = St
     notes.into_iter().chain(more).chain(rest)
 }
 
-/// Files and folders in which names are looked for that no rule can name.
+/// Most files and folders that are searched for names that no rule can name.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Such folders that are named one by one.
+/// Most such folders that are listed by name.
 const UNNAMED_MAX: usize = 8;
 
 fn is_of_file(given: &Given) -> bool {
     matches!(given.origin, Origin::File { .. })
 }
 
-/// Looks at a file or folder that a setting names.
+/// Checks a file or folder that a setting names.
 fn look(given: &Given, path: &Path, report: &mut CheckReport) {
     let key = given.key;
     let shown = path.to_string_lossy();
@@ -178,7 +178,7 @@ fn look(given: &Given, path: &Path, report: &mut CheckReport) {
     }
 }
 
-/// Looks at a file or folder that has to be there.
+/// Checks a file or folder that has to exist.
 fn look_at(key: &Key, path: &Path) -> Result<(), String> {
     let metadata = fs::metadata(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound if key.takes_file() => {
@@ -201,7 +201,7 @@ fn look_at(key: &Key, path: &Path) -> Result<(), String> {
     opened.map_err(|error| format!("{error}; name one that the user of the server may read"))
 }
 
-/// Looks at what the server makes: the nearest folder above that is there.
+/// Checks a path that the server creates: the nearest existing folder above it.
 fn look_at_made(path: &Path) -> Result<(), String> {
     let mut above = PathBuf::from(path);
     while !above.exists() {

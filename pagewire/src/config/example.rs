@@ -2,10 +2,10 @@
 //! A configuration file with every setting, its help and its default, as
 //! `/etc/pagewire/pagewire.toml` of the package; and the table of keys of the documents.
 //!
-//! Settings with a default stand in comments with that default, others with an example of their
-//! value. So the file as printed serves `/srv/media` and changes nothing else.
+//! Settings with a default are in comments with that default, others with an example of their
+//! value. The file as printed therefore serves `/srv/media` and changes nothing else.
 //!
-//! Does not choose values: the definitions of the flags have them.
+//! Does not choose values: they are in the definitions of the flags.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ pub(super) fn table() -> String {
     out
 }
 
-/// A value to begin with: the default, else one that shows the form.
+/// Returns an example value: the default, or otherwise one that shows the format.
 pub(super) fn example_value(key: &Key) -> String {
     let text = match key.default() {
         Some(default) => default,
@@ -78,7 +78,7 @@ pub(super) fn example_value(key: &Key) -> String {
     }
 }
 
-/// A text in lines.
+/// Wraps a text into lines.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split(' ') {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-/// Most faults of one file that are reported.
+/// Limit on the faults reported for one file.
 pub(super) const FAULTS_MAX: usize = 20;
 
 /// Faults found so far.
@@ -17,7 +17,7 @@ pub(super) struct Faults<'a> {
 }
 
 impl<'a> Faults<'a> {
-    /// No faults yet in `text`, the content of the file called `shown`.
+    /// Creates an empty list for `text`, the content of the file called `shown`.
     pub(super) fn new(shown: &'a str, text: &'a str) -> Faults<'a> {
         Faults { shown, text, found: Vec::new() }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A text as a TOML table, and its faults of grammar in words with a cure.
+//! Parses a text into a TOML table and reports its syntax errors, each with a cure.
 //!
-//! The parser continues after a fault and guesses: what it reports of the rest of a line, or of
-//! the settings behind a list that is not closed, is left out.
+//! The parser continues after a fault and guesses. Its reports about the rest of that line, or
+//! about the settings behind an unclosed list, are left out.
 //!
-//! Sources: TOML 1.0, "Keys", "Table", "Array"; messages of the crate `toml`.
-//! Does not know settings.
+//! Sources: TOML 1.0, "Keys", "Table", "Array"; messages of the crate `toml`. Does not interpret
+//! settings.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use toml::de::{DeTable, Error};
 
 use super::faults::Faults;
 
-/// Parses a text; the table is a guess where that finds faults.
+/// Parses a text; the table is a guess where the text has faults.
 pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTable<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let is_setting = |error: &&Error| error.message().starts_with(EQUALS);
@@ -22,7 +22,7 @@ pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTab
     let last_setting = settings.map(|place| place.start).max();
     let mut line_end = 0;
     for (at, error) in errors.iter().enumerate() {
-        // After a fault of grammar the parser guesses until the end of the line.
+        // After a syntax error the parser guesses until the end of the line.
         if let Some(place) = error.span() {
             if place.start < line_end {
                 continue;
@@ -52,7 +52,7 @@ fn finding(text: &str, error: &Error, is_open: bool) -> String {
     }
 }
 
-/// Fault of a table or key that stands twice, by the place of its last name.
+/// Returns the fault of a table or key that is defined twice, by the place of its last name.
 fn twice(text: &str, place: Range<usize>) -> String {
     let begin = line_begin(text, place.start);
     let line = text[begin..end_of_line(text, place.start)].trim();
@@ -72,8 +72,8 @@ fn twice(text: &str, place: Range<usize>) -> String {
     format!("{}{}{} stands twice; {cure}", brackets.0, shown(path), brackets.1)
 }
 
-/// True when a setting or table begins within a list: its end is missing, and what follows is a
-/// guess. `last_setting` is where a setting begins in a list for the last time.
+/// True when a setting or table begins within a list: the end of the list is missing, and the rest
+/// is a guess. `last_setting` is the offset of the last setting that begins in a list.
 fn is_unclosed(text: &str, error: &Error, later: &[Error], last_setting: Option<usize>) -> bool {
     let Some(place) = error.span().filter(|_| error.message().starts_with(NO_COMMA)) else {
         return false;

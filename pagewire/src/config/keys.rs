@@ -5,9 +5,9 @@
 //! A flag `--session-timeout` is the key `session_timeout` and the variable
 //! `PAGEWIRE_SESSION_TIMEOUT`; the folder, which has no flag, is `folder`. Types, defaults and
 //! texts are those of clap's definitions, and each value is judged by clap's parser of the flag: a
-//! new flag is a new key with no line here. What clap does not know has a list below.
+//! new flag is a new key with no line here. Properties that clap does not record have a list below.
 //!
-//! Costs one construction of the command line's definition a process.
+//! Costs one construction of the command line's definition per process.
 //!
 //! Sources: clap 4.6, `Arg`, `ValueParser`, `ContextKind`.
 //! Does not read files or the environment.
@@ -67,7 +67,7 @@ impl Key {
         let kind = match arg.get_action() {
             ArgAction::SetTrue => KeyKind::Switch,
             ArgAction::Append => KeyKind::Texts,
-            // Sizes such as 10G are numbers with units: their parser is a function's.
+            // Sizes such as 10G are numbers with units: their parser is a function.
             _ if numbers.iter().any(|number| parser == *number) && !has_units(&arg) => {
                 KeyKind::Number
             }
@@ -86,19 +86,19 @@ impl Key {
         format!("{VARIABLE_PREFIX}{}", self.name.to_ascii_uppercase())
     }
 
-    /// Returns what the help says, in one line.
+    /// Returns the help text in one line.
     pub(crate) fn help(&self) -> String {
         let help = self.arg.get_long_help().or(self.arg.get_help());
         let text = help.map(ToString::to_string).unwrap_or_default();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the heading of the help that it stands below.
+    /// Returns the heading of the help under which the setting is listed.
     pub(crate) fn heading(&self) -> Option<&str> {
         self.arg.get_help_heading()
     }
 
-    /// Returns the value where none is given, if it has one.
+    /// Returns the default value, if there is one.
     pub(crate) fn default(&self) -> Option<String> {
         let values = self.arg.get_default_values();
         match self.kind {
@@ -107,7 +107,7 @@ impl Key {
         }
     }
 
-    /// Returns the values that it takes, where those are a list.
+    /// Returns the accepted values, where they are a list.
     pub(crate) fn choices(&self) -> Vec<String> {
         let values = self.arg.get_possible_values().into_iter();
         match self.kind {
@@ -116,7 +116,7 @@ impl Key {
         }
     }
 
-    /// Returns the word that stands for the value in the help.
+    /// Returns the placeholder of the value in the help.
     pub(crate) fn value_name(&self) -> &str {
         let name = self.arg.get_value_names().and_then(|names| names.first());
         name.map_or("VALUE", |name| name.as_str())
@@ -138,22 +138,23 @@ impl Key {
         self.name == FOLDER || self.value_name().split('|').any(|word| word == "DIR")
     }
 
-    /// True where the file that it names holds a secret.
+    /// True where the named file holds a secret.
     pub(crate) fn is_secret_file(&self) -> bool {
         SECRET_FILES.contains(&self.name.as_str())
     }
 
-    /// True where the server makes the file or folder.
+    /// True where the server creates the file or folder.
     pub(crate) fn is_made(&self) -> bool {
         MADE.contains(&self.name.as_str())
     }
 
-    /// True where a running server takes another value.
+    /// True where a running server can adopt a new value.
     pub(crate) fn is_reloaded(&self) -> bool {
         RELOADED.contains(&self.name.as_str())
     }
 
-    /// Returns the definition without rules about others and about values: it takes any text.
+    /// Returns the definition without rules about other settings and about values: it accepts any
+    /// text.
     pub(super) fn loose(&'static self) -> Arg {
         let arg = Arg::new(self.name.as_str());
         let Some(long) = self.arg.get_long() else {
@@ -166,7 +167,7 @@ impl Key {
         }
     }
 
-    /// Returns the arguments of a command line that give it this value.
+    /// Returns the command-line arguments that set this value.
     pub(super) fn arguments(&self, value: &OsStr) -> Vec<OsString> {
         match (self.flag(), self.kind) {
             (None, _) => vec!["--".into(), value.to_owned()],
@@ -196,13 +197,13 @@ impl Key {
         }
         let Err(error) = serve_command().try_get_matches_from_mut(line) else { return Ok(()) };
         match error.kind() {
-            // Rules about other settings are judged when all are known.
+            // Rules about other settings are judged when all settings have been read.
             ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict => Ok(()),
             _ => Err(self.refusal(&error)),
         }
     }
 
-    /// Returns the value found and the value to write, from clap's error.
+    /// Returns, from clap's error, the value found and the value to write.
     fn refusal(&self, error: &clap::Error) -> String {
         if let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue)
             && !valid.is_empty()
@@ -227,12 +228,12 @@ impl Key {
         format!("{found}; write {}{such_as}", self.value_name())
     }
 
-    /// Returns the least and the most of a number.
+    /// Returns the minimum and the maximum of a number.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         if self.kind != KeyKind::Number {
             return None;
         }
-        // A parser of numbers names its range where it refuses one, and shows it nowhere else.
+        // A parser of numbers reports its range only in the error for a value outside it.
         let reasons = ["-1", "18446744073709551615", "9223372036854775807"].map(OsStr::new);
         let reasons = reasons.map(|number| self.check(number).err());
         reasons.into_iter().flatten().find_map(|reason| {
@@ -248,7 +249,7 @@ fn has_units(arg: &Arg) -> bool {
     names.iter().any(|name| ["BYTES", "RATE"].contains(&name.as_str()))
 }
 
-/// The verb `serve` with its rules and the flags that all verbs have, by itself.
+/// Returns the verb `serve` by itself, with its rules and the flags that all verbs have.
 fn serve_command() -> Command {
     let program = crate::Arguments::command();
     let of_all = program.get_arguments().filter(|arg| arg.is_global_set()).cloned();
@@ -256,8 +257,8 @@ fn serve_command() -> Command {
     <crate::serve::Options as clap::Args>::augment_args(serve).no_binary_name(false)
 }
 
-/// Returns the verb `serve` for a first reading of the command line: any text is a value, and no
-/// argument needs another, which may be in the file.
+/// Returns the verb `serve` for a first pass over the command line: any text is a value, and no
+/// argument requires another, which may be in the file.
 pub(super) fn loose_command(name: &'static str) -> Command {
     let config = Arg::new(CONFIG).long(CONFIG).value_parser(clap::value_parser!(OsString));
     let is_global = |key: &&Key| key.arg.is_global_set();
@@ -265,8 +266,8 @@ pub(super) fn loose_command(name: &'static str) -> Command {
     Command::new(name).arg(config).args(own)
 }
 
-/// Returns the arguments of all verbs, as [`loose_command`] has those of `serve`, for a command
-/// that stands alone.
+/// Returns the arguments of all verbs, relaxed as those of `serve` are in [`loose_command`], for a
+/// command of its own.
 pub(super) fn loose_globals() -> impl Iterator<Item = Arg> {
     all().iter().filter(|key| key.arg.is_global_set()).map(Key::loose)
 }
@@ -276,15 +277,15 @@ pub(super) const CONFIG: &str = "config";
 pub(crate) const FOLDER: &str = "folder";
 pub(crate) const LOG: &str = "log";
 pub(crate) const VARIABLE_PREFIX: &str = "PAGEWIRE_";
-/// Arguments that are no settings.
+/// Arguments that are not settings.
 const NO_KEYS: &[&str] = &["help", "version", CONFIG];
-/// Files with a secret: private keys, tokens, passwords.
+/// Files that hold a secret: private keys, tokens, passwords.
 const SECRET_FILES: &[&str] =
     &["tls_key", "hls_key_file", "key_token_file", "users", "digest_users", "url_key_file"];
-/// Files and folders that the server makes.
+/// Files and folders that the server creates.
 const MADE: &[&str] = &["cache", "access_log"];
 /// Settings that a reload replaces; all others need a restart. [`serve::Server::reload`] and
-/// `serve/reload.rs` put them into force.
+/// `serve/reload.rs` apply them.
 const RELOADED: &[&str] = &[
     "log",
     "tls_cert",

@@ -3,21 +3,21 @@
 //! checked settings.
 //!
 //! A file is judged as a whole: every fault is reported with its line, so that one reading of the
-//! messages corrects the file. Unknown keys are faults, for a misspelt setting would otherwise be a
-//! setting that silently has its default. The file of `serve` holds the flags of `serve`, by their
+//! messages is enough to correct the file. Unknown keys are faults: a misspelt setting would
+//! otherwise silently keep its default. The file of `serve` holds the flags of `serve`, by their
 //! names, and tables of channels and of access.
 //!
-//! Modules of reading: `faults` (findings with lines), `grammar` (text to tables), `reader` (typed
+//! Modules that read: `faults` (findings with lines), `grammar` (text to tables), `reader` (typed
 //! values of a table), `keys` (flags as keys), `settings` (values of keys), `channels`
 //! (`[channel.NAME]`), `access` (`[[access]]`, `[groups]`), `scenario` (the file of `load`),
-//! `nearest` (the known key that a misspelt one is close to). Of putting together: `sources`
-//! (command line, environment, file), `relations` (rules between settings). Of `pagewire config`:
-//! `verbs`, `check`, `show`, `schema`, `example`.
+//! `nearest` (the known key that a misspelt one is close to). Modules that combine: `sources`
+//! (command line, environment, file), `relations` (rules between settings). Modules of `pagewire
+//! config`: `verbs`, `check`, `show`, `schema`, `example`.
 //!
 //! Cost: one pass over a file of 1 MiB at most, before the server opens anything.
 //!
-//! Sources: TOML 1.0; parsed by the crate `toml`.
-//! Does not look at the served folder: playlists may name files that come later.
+//! Sources: TOML 1.0; parsed by the crate `toml`. Does not examine the served folder: playlists may
+//! name files that are added later.
 
 mod access;
 mod channels;
@@ -60,7 +60,7 @@ pub(crate) struct FileConfig {
     pub(crate) channels: Vec<ChannelConfig>,
     /// Rules of access and groups of users.
     pub(crate) access: FileAccess,
-    /// Its tables as text of TOML.
+    /// Text of the file's tables as TOML.
     pub(crate) tables: String,
 }
 
@@ -146,9 +146,9 @@ fn parse(shown: &str, text: &str, base: &Path) -> Result<FileConfig, Vec<String>
 }
 
 const CHANNEL: &str = "channel";
-/// Keys of the file that are no flags.
+/// Keys of the file that are not flags.
 const TABLES: &[&str] = &[CHANNEL, access::ACCESS, access::GROUPS];
-/// Room for thousands of channels; a larger file is a mistake, such as a film.
+/// Enough for thousands of channels; a larger file is a mistake, such as a film.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The known key that a misspelt one was meant to be.
+//! Finds the known key closest to a misspelt one.
 //!
-//! Sources: Wagner and Fischer, "The String-to-String Correction Problem" (1974).
-//! Does not guess where nothing is close.
+//! Sources: Wagner and Fischer, "The String-to-String Correction Problem" (1974). Returns nothing
+//! where no key is close.
 
 /// Returns the known word with the fewest insertions, deletions, replacements and swaps of
-/// neighbours; none where more than a third of the word would change.
+/// neighbours; returns none where more than a third of the word would change.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(WORD_CHARS_MAX).collect();
     let distances = known.iter().map(|known| {
@@ -40,7 +40,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
     row[b.len()]
 }
 
-/// Longer words are compared by their beginning, so that a long key costs no time.
+/// Longer words are compared by this prefix, so that a long key costs no time.
 const WORD_CHARS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values of TOML by type; each mismatch is a fault with its line and its cure.
+//! Reads TOML values by type; reports each mismatch with its line and its cure.
 //!
-//! Sources: TOML 1.0, "Integer", "Offset Date-Time", "Array of Tables".
-//! Does not know settings: `channels` does.
+//! Sources: TOML 1.0, "Integer", "Offset Date-Time", "Array of Tables". Does not interpret
+//! settings: `channels` does.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::faults::Faults;
 use super::nearest::nearest;
 
-/// Reads values of one text and collects what is wrong with them.
+/// Reads values of one text and collects the faults found in them.
 pub(super) struct Reader<'a, 'f> {
     pub(super) text: &'a str,
     pub(super) faults: &'f mut Faults<'a>,
 }
 
-/// Kind of value that a setting takes, and the cure where another is found.
+/// Kind of value that a setting accepts, and the cure where another is found.
 #[derive(Clone, Copy)]
 pub(super) enum Expected {
     Text,
@@ -97,7 +97,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Reads a list of texts, or one text in place of a list of one; with the place of each.
+    /// Reads a list of texts, or one text in place of a list of one; returns the place of each.
     pub(super) fn texts(
         &mut self,
         setting: &str,
@@ -126,7 +126,7 @@ impl<'a> Reader<'a, '_> {
             self.mismatch(setting, value, Expected::Number);
             return None;
         };
-        // A number of more than 64 bits is out of every range, whose rule is then reported.
+        // A number of more than 64 bits is outside every range, and that range is then reported.
         let is_negative = number.as_str().starts_with('-');
         let limit = if is_negative { i64::MIN } else { i64::MAX };
         Some(i64::from_str_radix(number.as_str(), number.radix()).unwrap_or(limit))
@@ -172,7 +172,7 @@ impl<'a> Reader<'a, '_> {
         switch
     }
 
-    /// Reads a time in quotes, or one of TOML's own.
+    /// Reads a time in quotes, or a TOML date-time.
     pub(super) fn time(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
         match value.get_ref() {
             DeValue::String(text) => Some(text.clone().into_owned()),
@@ -210,7 +210,7 @@ impl<'a> Reader<'a, '_> {
         array
     }
 
-    /// The first line of a value, as the file has it.
+    /// Returns the first line of a value, as the file has it.
     fn as_written(&self, place: Range<usize>) -> String {
         let line = self.text.get(place).unwrap_or_default().lines().next().unwrap_or_default();
         line.chars().take(SHOWN_CHARS_MAX).collect()
@@ -229,5 +229,5 @@ fn decimal(value: &DeValue<'_>) -> Option<f64> {
 }
 
 const SHOWN_CHARS_MAX: usize = 80;
-/// Longest list of known keys in a message.
+/// Most known keys that a message lists.
 const KEYS_LISTED_MAX: usize = 25;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules between settings that a file or variable breaks: one needs another, or two exclude each
-//! other.
+//! Rules between settings that a file or variable breaks: one setting requires another, or two
+//! exclude each other.
 //!
-//! clap judges the rules and names the arguments of the command line; this file finds where each
-//! was written. clap says which argument is missing and not which one needs it: that is the one
-//! without which the fault goes.
+//! clap judges the rules and names the arguments of the command line; this file finds the place
+//! where each was written. clap names the missing argument and not the argument that requires it.
+//! The latter is found by removal: without it the fault disappears.
 //!
-//! Costs one parse a setting for a missing one, only where there is a fault.
+//! Costs one parse per setting for a missing one, only where there is a fault.
 //!
 //! Sources: clap 4.6, `ContextKind::InvalidArg`, `PriorArg`.
 //! Does not judge values.
@@ -18,7 +18,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::keys::FOLDER;
 use super::sources::{Given, Origin};
 
-/// Returns the faults of settings, one text each; `parse` gives the first one of a list.
+/// Returns the faults of settings, one text each; `parse` returns the first fault of a list of
+/// settings.
 pub(super) fn faults(
     given: &[Given],
     file: Option<&Path>,
@@ -30,7 +31,7 @@ pub(super) fn faults(
         let (fault, culprit) = fault(&error, &given, file, &parse);
         faults.push(fault);
         let Some(culprit) = culprit else { break };
-        // The others are judged without it.
+        // The other settings are judged without it.
         given.remove(culprit);
     }
     faults
@@ -65,7 +66,7 @@ fn fault(
             (format!("{by}needs {}; write it, too", named.join(" or ")), culprit)
         }
         ErrorKind::ArgumentConflict => {
-            // clap names either of the two; the one that was written last is at fault.
+            // clap names either of the two; the one written last is at fault.
             let prior = names(error.get(ContextKind::PriorArg));
             let all = || named.iter().take(1).chain(&prior);
             let culprit = all().filter_map(|name| index(name)).max();
@@ -78,7 +79,7 @@ fn fault(
             let by = culprit.map_or_else(String::new, |at| placed(&given[at]));
             (format!("{by}cannot stand beside {}; leave one out", others.join(", ")), culprit)
         }
-        // The command line's own: a value that its parser refuses.
+        // Faults of the command line itself: a value that its parser refuses.
         _ => {
             let text = error.render().to_string();
             let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
@@ -87,7 +88,7 @@ fn fault(
     }
 }
 
-/// Begin of a message about a setting.
+/// Returns the beginning of a message about a setting.
 fn placed(given: &Given) -> String {
     let name = &given.key.name;
     match &given.origin {
@@ -96,7 +97,7 @@ fn placed(given: &Given) -> String {
     }
 }
 
-/// Returns the names of the keys in clap's words, such as `--tls-key <FILE>` or, of a group,
+/// Returns the names of the keys in clap's text, such as `--tls-key <FILE>` or, for a group,
 /// `<--tls-cert <FILE>|--tls-self-signed>`.
 fn names(context: Option<&ContextValue>) -> Vec<String> {
     let texts = match context {

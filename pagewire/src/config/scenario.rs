@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file of `pagewire load --scenario FILE` as a checked scenario.
 //!
-//! The client checks values and names settings; this file knows where each was written.
+//! The client checks values and names settings; this file records the position of each in the text.
 //!
 //! Does not check values.
 
@@ -32,7 +32,7 @@ pub(super) fn parse(shown: &str, text: &str) -> Result<Scenario, Vec<String>> {
     let mut file = ScenarioFile { reader: &mut reader, places: Vec::new() };
     let draft = file.draft(table.get_ref());
     let places = file.places;
-    // The rules are about what was read.
+    // The rules apply only to a file that was read without faults.
     if !faults.is_empty() {
         return Err(faults.into_texts());
     }
@@ -59,7 +59,7 @@ fn report(
     faults.add(place.map(|(.., place)| place.clone()), format!("{group}{invalid}"));
 }
 
-/// A group in messages: by its name, else by its number.
+/// Returns the label of a group in messages: its name, or otherwise its number.
 fn label(group: usize, name: Option<&str>) -> String {
     let name: Option<String> = name.map(|name| name.chars().take(NAME_CHARS_SHOWN).collect());
     format!("group {}", name.unwrap_or_else(|| (group + 1).to_string()))

@@ -2,8 +2,8 @@
 //! A JSON Schema of the configuration file, made from the definitions of the flags and of channels,
 //! for editors (Even Better TOML, taplo).
 //!
-//! Sources: JSON Schema draft 2020-12, Core and Validation.
-//! Does not have the rules between settings, which `config check` judges.
+//! Sources: JSON Schema draft 2020-12, Core and Validation. Does not contain the rules between
+//! settings, which `config check` judges.
 
 use serde_json::{Map, Value, json};
 use serve::access::rules::{Allow, Verb};
@@ -54,7 +54,7 @@ fn of_key(key: &Key) -> Value {
         }
         KeyKind::Text => {
             let mut text = text();
-            // A size or a rate may be a number; a name or an address never is one.
+            // A size or a rate may be a number; a name or an address may not.
             if key.check("1000000".as_ref()).is_ok() && !key.is_path() && key.choices().is_empty() {
                 text = json!({ "type": ["string", "number"] });
             }
@@ -79,7 +79,7 @@ fn of_key(key: &Key) -> Value {
     Value::Object(of)
 }
 
-/// Schema of the tables of a name.
+/// Returns the schema of the tables of a name.
 fn of_table(name: &str) -> Value {
     match name {
         super::CHANNEL => channels(),
@@ -89,7 +89,7 @@ fn of_table(name: &str) -> Value {
     }
 }
 
-/// Tables `[[access]]`.
+/// Returns the schema of tables `[[access]]`.
 fn rules() -> Value {
     let text = json!({ "type": "string" });
     let texts = |items: Value| json!({ "oneOf": [items, { "type": "array", "items": items }] });
@@ -112,7 +112,7 @@ fn rules() -> Value {
     })
 }
 
-/// Table `[groups]`.
+/// Returns the schema of table `[groups]`.
 fn groups() -> Value {
     json!({
         "description": "Groups of users, for group:NAME in rules of access.",
@@ -121,7 +121,7 @@ fn groups() -> Value {
     })
 }
 
-/// Tables `[channel.NAME]`.
+/// Returns the schema of tables `[channel.NAME]`.
 fn channels() -> Value {
     let settings = |list: &[ChannelSetting]| {
         let of = |setting: &ChannelSetting| (setting.key().to_owned(), of_channel(*setting));
@@ -139,7 +139,7 @@ fn channels() -> Value {
     })
 }
 
-/// A setting of a channel or of an item of its schedule.
+/// Returns the schema of a setting of a channel or of a schedule item.
 fn of_channel(setting: ChannelSetting) -> Value {
     let text = json!({ "type": "string" });
     let list = json!({ "type": "array", "items": text });
@@ -183,7 +183,7 @@ fn of_channel(setting: ChannelSetting) -> Value {
     of
 }
 
-/// Description of a setting: its row in the document of channels.
+/// Returns the description of a setting: its row in the document of channels.
 fn words(setting: ChannelSetting) -> Option<String> {
     let begin = format!("| `{}` |", setting.key());
     let row = CHANNELS.lines().find_map(|line| line.strip_prefix(&begin))?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys of the file that are flags, as texts for the parsers of the flags.
+//! Converts keys of the file that are flags into texts for the parsers of the flags.
 //!
-//! A value is written in TOML's own type: a switch is `true` or `false`, a number is a number, and
-//! a flag that may stand several times is a list. A relative path is relative to the folder of the
-//! file, so that the file means the same wherever the server is started.
+//! A value is written in its TOML type: a switch is `true` or `false`, a number is a number, and a
+//! flag that may be repeated is a list. A relative path is relative to the folder of the file, so
+//! that the file means the same wherever the server is started.
 //!
-//! Does not know which keys there are ([`super::keys`] does) or what other sources say.
+//! Does not define the keys ([`super::keys`] does) and does not read other sources.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
@@ -21,7 +21,7 @@ use super::reader::{Expected, Reader};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileSetting {
     pub(crate) key: String,
-    /// Its values; several of a list.
+    /// Its values; more than one for a list.
     pub(crate) values: Vec<OsString>,
     /// Line of the value, from 1.
     pub(crate) line: usize,
@@ -49,7 +49,7 @@ pub(super) fn read(
     is_usable.then(|| FileSetting { key: key.name.clone(), values, line })
 }
 
-/// Returns a path of `base` where a value is a relative one.
+/// Returns the path joined to `base` where a value is a relative path.
 pub(super) fn located(key: &Key, value: OsString, base: &Path) -> OsString {
     let is_elsewhere = value == "-" || value.to_string_lossy().contains("://");
     match key.is_path() && !is_elsewhere && !value.is_empty() {
@@ -79,7 +79,7 @@ fn texts(
         let text = match (key.kind, item.get_ref()) {
             (KeyKind::Switch, DeValue::Boolean(switch)) => switch.to_string(),
             (KeyKind::Text | KeyKind::Texts, DeValue::String(text)) => text.to_string(),
-            // 1_000 and 0x10 are TOML's; the flag takes digits.
+            // TOML allows 1_000 and 0x10; the flag accepts decimal digits only.
             (KeyKind::Number | KeyKind::Text, DeValue::Integer(number)) => {
                 match i128::from_str_radix(number.as_str(), number.radix()) {
                     Ok(number) => number.to_string(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Effective settings and where each is from, as TOML that can be read back or as JSON.
+//! Effective settings and their origins, as TOML that can be read back or as JSON.
 //!
-//! A secret is never shown: neither a value that came from the file of a secret, nor a password
-//! within an address, nor the query of a service's address; the line then is a comment. Paths are
+//! A secret is never shown: neither a value read from the file of a secret, nor a password within
+//! an address, nor the query of a service's address; the line is then a comment. Paths are
 //! absolute, so that the output means the same in another folder.
 //!
-//! Sources: TOML 1.0; RFC 3986 §3.2.1 (user information).
-//! Does not show what is in files that settings name.
+//! Sources: TOML 1.0; RFC 3986 §3.2.1 (user information). Does not show the content of files that
+//! settings name.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -17,10 +17,10 @@ use super::keys::{self, Key, KeyKind};
 use super::sources::{Given, Loaded, Origin};
 use super::tables::quoted;
 
-/// A setting as it is shown.
+/// A setting in its shown form.
 struct Shown {
     key: &'static Key,
-    /// Its values; none where it has none and no default.
+    /// Its values; none where it is not set and has no default.
     values: Option<Vec<String>>,
     origin: Origin,
     is_hidden: bool,
@@ -101,9 +101,9 @@ fn all(loaded: &Loaded) -> impl Iterator<Item = Shown> + '_ {
     })
 }
 
-/// True for what is, or has in it, a secret.
+/// True for a value that is, or contains, a secret.
 fn is_hidden(given: &Given) -> bool {
-    // Services are often told who asks by a token in the query.
+    // Services often authenticate the caller by a token in the query.
     let has_token = |value: &OsStr| {
         let text = value.to_string_lossy();
         ADDRESSES.contains(&given.key.name.as_str()) && text.contains("://") && text.contains('?')
@@ -135,5 +135,5 @@ fn value(key: &Key, values: &[String]) -> String {
     }
 }
 
-/// Settings that are addresses of services, which the server asks.
+/// Settings that are addresses of services that the server queries.
 const ADDRESSES: &[&str] = &["auth_url", "jwks"];

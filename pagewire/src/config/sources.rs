@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings of `serve` from the command line, the environment, the files that systemd hands over,
-//! and the configuration file, put together.
+//! Merges the settings of `serve` from the command line, the environment, the files that systemd
+//! hands over, and the configuration file.
 //!
-//! The first source in this order that has a setting wins; the default comes last. What wins is
-//! written as one command line, which clap parses by its rules, so that a setting means the same
-//! wherever it stands. The command line alone, without a file and variables, is parsed as ever.
+//! The first source in this order that has a setting wins; the default comes last. The winning
+//! values are written as one command line, which clap parses by its rules, so that a setting means
+//! the same in every source. A command line alone, without a file and variables, is parsed as it
+//! is.
 //!
 //! In the environment `PAGEWIRE_SESSION_TIMEOUT=30` is `--session-timeout 30`; a list has commas
 //! between its items, a switch is `true` or `false`. `PAGEWIRE_AUTH_URL_FILE=/run/secrets/url`
-//! reads a value from the file, so that a secret stands in no environment. A file with a secret
-//! that no source names is taken from `$CREDENTIALS_DIRECTORY` (systemd's
-//! `LoadCredential=tls_key:PATH`).
+//! reads a value from the file, so that the environment holds no secret. A file with a secret that
+//! no source names is read from `$CREDENTIALS_DIRECTORY` (systemd's `LoadCredential=tls_key:PATH`).
 //!
 //! Costs a few hundred microseconds at the start and at each reload.
 //!
-//! Sources: systemd.exec(5), "CREDENTIALS"; clap 4.6.
-//! Does not look at the files that settings name ([`super::check`] does).
+//! Sources: systemd.exec(5), "CREDENTIALS"; clap 4.6. Does not examine the files that settings name
+//! ([`super::check`] does).
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use super::nearest::nearest;
 use super::{FileConfig, relations};
 use crate::Arguments;
 
-/// Value of a variable of the environment by its name.
+/// Returns the value of an environment variable by its name.
 pub(crate) type Environment = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
 /// The command line of a server and its environment; read again at each reload.
@@ -38,12 +38,12 @@ pub(crate) struct Sources {
     /// Settings of the command line, with their values.
     line: Vec<(&'static Key, Vec<OsString>)>,
     config: Option<PathBuf>,
-    /// False where nothing is to be served.
+    /// False for a command that serves nothing.
     needs_folder: bool,
     environment: Box<Environment>,
 }
 
-/// Place that a value comes from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -51,9 +51,9 @@ pub(crate) enum Origin {
         path: PathBuf,
         line: usize,
     },
-    /// The variable.
+    /// An environment variable, by its name.
     Environment(String),
-    /// The file that systemd hands over.
+    /// A file that systemd hands over.
     Credential(PathBuf),
     CommandLine,
 }
@@ -75,13 +75,13 @@ pub(crate) struct Loaded {
     pub(crate) options: crate::serve::Options,
     /// Tables of the file; its flags are among `given`.
     pub(crate) file: FileConfig,
-    /// Settings that have another value than the default, or the same by somebody's wish.
+    /// Settings that a source has set, also those set to their default.
     pub(crate) given: Vec<Given>,
     /// Remarks about settings that are no fault.
     pub(crate) notes: Vec<String>,
 }
 
-/// Settings that cannot be used.
+/// Reasons why settings cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unusable {
     /// The command line alone is wrong.
@@ -114,8 +114,8 @@ impl Unusable {
 }
 
 impl Sources {
-    /// Reads a command line that begins a server; `None` for one that does not, and for one that
-    /// clap refuses in any case.
+    /// Reads a command line that starts a server; returns `None` for one that does not, and for one
+    /// that clap refuses in any case.
     pub(crate) fn of_line(line: &[OsString], environment: Box<Environment>) -> Option<Sources> {
         let loose = Arguments::command().mut_subcommand(SERVE, |_| keys::loose_command(SERVE));
         let matches = loose.try_get_matches_from(line).ok()?;
@@ -124,7 +124,7 @@ impl Sources {
         Some(Sources::of_matches(program, matches, environment))
     }
 
-    /// Takes the settings of a verb with the arguments of [`keys::loose_command`].
+    /// Collects the settings of a verb with the arguments of [`keys::loose_command`].
     pub(super) fn of_matches(
         program: OsString,
         matches: &ArgMatches,
@@ -146,7 +146,7 @@ impl Sources {
         Sources { program, line, config, needs_folder: true, environment }
     }
 
-    /// A file by itself, as `config check` reads it.
+    /// Reads a file by itself, for `config check`.
     pub(super) fn of_file(path: &Path) -> Sources {
         Sources {
             program: "pagewire".into(),
@@ -157,7 +157,7 @@ impl Sources {
         }
     }
 
-    /// Lets it load without a folder to serve: settings are looked at, not served by.
+    /// Allows loading without a folder to serve: the settings are only examined.
     pub(super) fn needs_no_folder(&mut self) {
         self.needs_folder = false;
     }
@@ -165,7 +165,7 @@ impl Sources {
     /// Reads all sources.
     ///
     /// # Errors
-    /// The faults of all of them.
+    /// The faults of all sources.
     pub(crate) fn load(&self) -> Result<Loaded, Unusable> {
         let mut faults = Vec::new();
         let mut notes = Vec::new();
@@ -200,7 +200,7 @@ impl Sources {
             return Err(Unusable::Faults(faults));
         }
         self.notes(&mut notes);
-        // A switch that is off is as if it were not there.
+        // A switch that is off counts as absent.
         let is_on = |given: &Given| given.key.kind != KeyKind::Switch || given.values[0] != "false";
         let effective: Vec<Given> = given.iter().filter(|given| is_on(given)).cloned().collect();
         let arguments = self.parse(&effective, file.as_deref())?;
@@ -211,7 +211,7 @@ impl Sources {
         Ok(Loaded { log, log_format, options: *options, file: of_file, given, notes })
     }
 
-    /// Lists the files and folders that settings are read from, again at each reload.
+    /// Lists the files and folders that settings are read from, and read again at each reload.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let variable = format!("{VARIABLE_PREFIX}{}", CONFIG.to_ascii_uppercase());
         let secrets = keys::all().iter().filter(|key| !key.is_path());
@@ -240,7 +240,7 @@ impl Sources {
         }
     }
 
-    /// Writes settings as a command line: the folder last.
+    /// Writes settings as a command line, with the folder last.
     fn line_of(&self, given: &[Given]) -> Vec<OsString> {
         let mut line = vec![self.program.clone(), SERVE.into()];
         let (folder, flags): (Vec<_>, Vec<_>) =
@@ -265,7 +265,7 @@ impl Sources {
         for key in keys::all() {
             let name = key.variable();
             let file = format!("{name}{FILE_SUFFIX}");
-            // The file of a flag that names one is the value itself.
+            // For a flag that names a file, the path itself is the value.
             let file = Some(file).filter(|_| !key.is_path());
             let (name, value, is_secret) = match self.variable(&name) {
                 Some(value) => (name, value, false),
@@ -317,7 +317,7 @@ impl Sources {
             .collect()
     }
 
-    /// Notes variables that are close to one that is read, and are not read.
+    /// Notes variables whose names resemble one that is read but are not read themselves.
     fn notes(&self, notes: &mut Vec<String>) {
         let known: Vec<String> = keys::all().iter().map(Key::variable).collect();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -349,7 +349,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// Adds the settings of a source that no source before it has.
+/// Adds the settings of a source that no earlier source has.
 fn add(given: &mut Vec<Given>, source: Vec<Given>) {
     for setting in source {
         if !given.iter().any(|given| given.key.name == setting.key.name) {

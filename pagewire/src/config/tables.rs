@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of a parsed file as TOML text again, for `config show`.
+//! Writes tables of a parsed file as TOML text again, for `config show`.
 //!
 //! Comments and the order of keys within a table are not kept; values are.
 //!
-//! Sources: TOML 1.0, "Keys", "String", "Inline Table".
-//! Does not know settings. Alternative: the `display` feature of the crate `toml`, which writes its
-//! own values and none that were borrowed from a text.
+//! Sources: TOML 1.0, "Keys", "String", "Inline Table". Does not interpret settings. Alternative:
+//! the `display` feature of the crate `toml`, which writes its own values but none borrowed from a
+//! text.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub(super) fn written(root: &DeTable<'_>, names: &[&str]) -> String {
     out
 }
 
-/// Writes the tables below a path; other values stand in their table.
+/// Writes the tables below a path; other values are written within their table.
 fn write_table(out: &mut String, path: &str, value: &DeValue<'_>) {
     match value {
         DeValue::Table(table) => {
@@ -48,7 +48,7 @@ fn write_table(out: &mut String, path: &str, value: &DeValue<'_>) {
     }
 }
 
-/// True for what has a header of its own: a table, or a list of tables.
+/// True for a value with a header of its own: a table, or a list of tables.
 fn is_table(value: &DeValue<'_>) -> bool {
     match value {
         DeValue::Table(_) => true,
@@ -67,7 +67,7 @@ fn in_order<'t, 'i>(
     entries.into_iter().map(|(key, value)| (key.get_ref().as_ref(), value.get_ref()))
 }
 
-/// A value in one line.
+/// Returns a value in one line.
 fn inline(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => quoted(text),
@@ -97,7 +97,7 @@ fn inline(value: &DeValue<'_>) -> String {
     }
 }
 
-/// A text as a basic string.
+/// Returns a text as a basic string.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for letter in text.chars() {
@@ -113,7 +113,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// A key, in quotes where it needs them.
+/// Returns a key, in quotes where it needs them.
 fn bare(key: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     match !key.is_empty() && key.bytes().all(is_bare) {

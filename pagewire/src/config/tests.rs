@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the configuration file: its settings arrive, and each fault has its line and cure.
+//! Tests of the configuration file: its settings are applied, and each fault has its line and cure.
 //!
-//! Does not repeat the rules of settings, which the server's own tests hold.
+//! Does not repeat the rules of settings, which the server's own tests cover.
 
 use std::io::Write;
 use std::time::Duration;
@@ -184,7 +184,7 @@ fn values_beside_one_of_another_type_are_checked() {
     for (fault, start) in found.iter().zip(starts) {
         assert!(fault.starts_with(&format!("pagewire.toml:{start}")), "{fault}: {start}");
     }
-    // The channel has what it announces, but for a misspelt key.
+    // `announce` needs `send`: only the misspelt key is reported, not also the absence of `send`.
     let text = "[channel.a]\nplaylist = \"a\"\nsned = \"udp://239.1.1.1:1\"\nannounce = true\n";
     let found = faults(text);
     assert_eq!(found, ["pagewire.toml:3: channel.a: sned: no such setting; write send"]);
@@ -280,7 +280,7 @@ fn files_that_are_no_text_are_refused() {
     assert!(found[0].starts_with("--config ") && found[0].contains("No such file"), "{found:?}");
 }
 
-/// The document for operators has every setting, and its examples are whole.
+/// The document for operators has every setting, and its examples are complete.
 #[test]
 fn document_of_channels_is_true() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/channels.md");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the sources of settings: what wins, what is refused with which place and cure, and that
-//! shown settings are read back as they were.
+//! Tests of the sources of settings: their precedence, the place and cure of each refusal, and that
+//! shown settings are read back unchanged.
 //!
 //! Does not start a server; `pagewire/tests/config` does.
 
@@ -27,7 +27,7 @@ fn file(text: &str) -> Written {
     Written { folder, path }
 }
 
-/// Loads a line of `serve` with an environment.
+/// Loads the settings of a `serve` command line with an environment.
 fn load(line: &[&str], environment: &[(&str, &str)]) -> Result<Loaded, Vec<String>> {
     let line: Vec<OsString> =
         ["pagewire", "serve"].iter().chain(line).map(|word| (*word).into()).collect();
@@ -215,7 +215,7 @@ fn a_line_without_file_and_variables_is_clap_s_own() {
     }
 }
 
-/// The example names every key, and its comments are what they say.
+/// The example names every key, and its commented defaults are true.
 #[test]
 fn the_example_is_whole_and_usable() {
     let text = example::example();
@@ -237,7 +237,7 @@ fn the_example_is_whole_and_usable() {
     assert_eq!(settings.len(), super::keys::all().len() - 3);
 }
 
-/// Compares a document, or writes it.
+/// Compares a document with its generated text, or writes it.
 fn is_current(path: &str, made: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     if std::env::var_os("UPDATE").is_some() {

@@ -67,7 +67,7 @@ pub(crate) fn run(verb: &Verbs) -> ExitCode {
     }
 }
 
-/// Shows the settings of these arguments of `serve`.
+/// Prints the settings that these arguments of `serve` result in.
 fn shown(arguments: &[OsString]) -> ExitCode {
     let json = clap::Arg::new(JSON).long(JSON).action(clap::ArgAction::SetTrue);
     let globals = keys::loose_globals();

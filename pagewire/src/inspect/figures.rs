@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packet plan in figures: packets, segment runs, bytes on the wire and of headers.
+//! The packet plan in figures: packets, segment runs, bytes on the wire and bytes of headers.
 //!
-//! A transport stream's are arithmetic. Tracks are laid out chapter by chapter, as a server does
-//! when they are played, each layout dropped at once. That reads some bytes a NAL unit of pictures,
-//! all of PCM whose bytes RTP has in the other order, and none of other sound. Where a track has
-//! more chapters than may be laid out, or than there is time for, those of evenly spread samples
-//! are, and the figures are scaled by bytes: exact figures for the same chapters, an estimate for
-//! the track.
+//! The figures of a transport stream are arithmetic. Tracks are laid out chapter by chapter, as a
+//! server does when they are played; each layout is dropped at once. This reads a few bytes per NAL
+//! unit of pictures, all bytes of PCM that RTP sends in the other byte order, and no other sound.
+//! Where a track has more chapters than the limit, or than the time allows, an evenly spread sample
+//! of chapters is laid out and the figures are scaled by bytes: they are exact for the same
+//! chapters, and an estimate for the track.
 //!
-//! Sources: udp(7), UDP_SEGMENT (segments of a call, 64 KiB).
-//! Does not know a path's batches: a burst that is due at once may cut a run.
+//! Sources: udp(7), UDP_SEGMENT (segments of a call, 64 KiB). Does not model the batches of a path:
+//! a burst that is due at once may cut a run.
 
 use std::io;
 use std::time::Instant;
@@ -25,16 +25,17 @@ pub(super) struct PlanFigures {
     pub(super) estimated: bool,
     /// RTP packets.
     pub(super) packets: u64,
-    /// Rows of packets of equal size that one system call can send.
+    /// Rows of packets of equal size, each of which one system call can send.
     pub(super) segment_runs: u64,
     pub(super) packets_per_run: f64,
-    /// Bytes of all RTP packets, without those of UDP and IP.
+    /// Bytes of all RTP packets, without the headers of UDP and IP.
     pub(super) wire_bytes: u64,
-    /// Bytes of headers among them: of RTP and of the payload format, parameter sets included.
+    /// Bytes of headers among them: RTP headers and payload-format headers, parameter sets
+    /// included.
     pub(super) header_bytes: u64,
     /// Headers as a share of the bytes on the wire.
     pub(super) header_share: f64,
-    /// Parts of samples that cannot be laid out, in the chapters that were.
+    /// Parts of samples that cannot be laid out, in the chapters that were laid out.
     pub(super) faults: u64,
     /// Seconds of tracks that were laid out; absent for a transport stream.
     #[serde(skip_serializing_if = "is_zero")]
@@ -46,7 +47,7 @@ fn is_zero(&count: &u64) -> bool {
 }
 
 impl PlanFigures {
-    /// Makes the shares from the sums.
+    /// Computes the shares from the sums.
     fn with_shares(self) -> PlanFigures {
         let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
         PlanFigures {
@@ -56,7 +57,7 @@ impl PlanFigures {
         }
     }
 
-    /// The sum of two plans.
+    /// Returns the sum of two plans.
     pub(super) fn and(self, other: &PlanFigures) -> PlanFigures {
         let sum = PlanFigures {
             estimated: self.estimated || other.estimated,
@@ -71,7 +72,7 @@ impl PlanFigures {
         sum.with_shares()
     }
 
-    /// Adds the packets of a chapter; those that hold media in memory have no header but RTP's.
+    /// Adds the packets of a chapter; packets that hold media in memory have only the RTP header.
     fn add(&mut self, layout: &Layout, holds_media: bool) {
         let mut packet = 0;
         while packet < layout.packets() {
@@ -108,7 +109,7 @@ impl PlanFigures {
     }
 }
 
-/// The figures of a transport stream.
+/// Returns the figures of a transport stream.
 pub(super) fn of_transport_stream(plan: &PacketPlan) -> PlanFigures {
     let full = TS_PACKETS_PER_PAYLOAD * TS_PACKET_BYTES as u64 + RTP_HEADER_BYTES;
     let runs = plan.extents().iter().map(|extent| extent.packets().div_ceil(run_packets(full)));
@@ -122,9 +123,9 @@ pub(super) fn of_transport_stream(plan: &PacketPlan) -> PlanFigures {
     figures.with_shares()
 }
 
-/// The figures of a track, of whose chapters `limit` at most are laid out, and one at least but no
-/// further ones after `until`; `observe` is called for each with the number of those and of all
-/// that will be.
+/// Returns the figures of a track. Lays out at most `limit` of its chapters, and at least one, but
+/// starts none after `until`; calls `observe` for each with the number laid out and the number
+/// planned.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -156,7 +157,7 @@ pub(super) fn of_track(
     Ok(figures.with_shares())
 }
 
-/// The chapters that are laid out, and true where these are all that have samples.
+/// Returns the chapters to lay out, and true where these are all that have samples.
 fn chosen(presentation: &Presentation, track: usize, limit: u32) -> (Vec<u32>, bool) {
     let about = &presentation.tracks()[track];
     let chapter_of = |number: usize| {
@@ -179,16 +180,16 @@ fn chosen(presentation: &Presentation, track: usize, limit: u32) -> (Vec<u32>, b
     (spread, false)
 }
 
-/// Orders elements so that the first of them, however many, are spread evenly: by the reversed bits
-/// of their index (the sequence of van der Corput).
+/// Orders elements so that any prefix of them is spread evenly: by the reversed bits of their index
+/// (the van der Corput sequence).
 fn spread<T: Copy>(elements: &mut Vec<T>) {
     let mut order: Vec<_> = (0..elements.len()).collect();
     order.sort_by_key(|index| index.reverse_bits());
     *elements = order.iter().map(|&index| elements[index]).collect();
 }
 
-/// Packets of this size, RTP header included, that one call can carry: 64 segments, and a datagram
-/// before segmentation has 64 KiB with the headers of UDP and IPv4.
+/// Returns the number of packets of this size, RTP header included, that one call can carry: 64
+/// segments, and a datagram before segmentation has 64 KiB with the headers of UDP and IPv4.
 fn run_packets(packet_bytes: u64) -> u64 {
     (RUN_BYTES_MAX / packet_bytes.max(1)).clamp(1, RUN_PACKETS_MAX)
 }
@@ -221,7 +222,7 @@ mod tests {
         assert!(chapters.into_iter().eq(0..3600));
     }
 
-    /// A file of nothing but units once took minutes and told nothing.
+    /// Regression: a file of nothing but NAL units took minutes and printed nothing.
     #[test]
     fn chapters_that_there_is_no_time_for_are_estimated() {
         let file = vec![7; 1000];

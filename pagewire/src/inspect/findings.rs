@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Findings about a file that a person can act on, each with its cure. None of them keeps a file
+//! Findings about a file that a person can act on, each with its cure. No finding prevents the file
 //! from being streamed.
 //!
 //! Sources: RFC 2326 §3.6 (a seek begins at a random-access point); udp(7) and ip(7), bytes of
-//! headers; ffmpeg(1) for the cures.
-//! Sets no pass or fail: thresholds are those below.
+//! headers; ffmpeg(1) for the cures. Sets no pass or fail beyond the thresholds below.
 
 use media::plan::ElementaryStream;
 use media::{AssetPlan, Presentation};
@@ -46,7 +45,7 @@ pub(super) fn growing() -> Finding {
     Finding::new("growing", message.to_owned(), "inspect it again when its writer has ended")
 }
 
-/// Findings about the media.
+/// Returns the findings about the media.
 pub(super) fn of(plan: &AssetPlan, content: &Content) -> Vec<Finding> {
     let mut findings = Vec::new();
     for track in &content.tracks {
@@ -63,7 +62,7 @@ pub(super) fn of(plan: &AssetPlan, content: &Content) -> Vec<Finding> {
         let cure = "encode it anew (ffmpeg -i IN -c:v libx264 -c:a aac OUT.mp4)";
         findings.push(Finding::new("not_laid_out", message, cure));
     }
-    // Each has its cure.
+    // Each message already contains its cure.
     let of_file = |message: &String| Finding { kind: "file", message: message.clone(), cure: None };
     findings.extend(content.stream.warnings.iter().map(of_file));
     match plan {
@@ -92,7 +91,7 @@ pub(super) fn of(plan: &AssetPlan, content: &Content) -> Vec<Finding> {
     findings
 }
 
-/// Streams of maps behind those of the beginning, which the programmes lack.
+/// Streams that later program maps add and that the list of programmes lacks.
 fn later_streams(
     streams: &[ElementaryStream],
     programmes: &[InspectedProgramme],
@@ -114,7 +113,7 @@ fn later_streams(
         .then(|| Finding::new("later_streams", message, REMUX_WHOLE))
 }
 
-/// The reasons of tracks that are not sent, which have their cures.
+/// Reasons of tracks that are not sent; each reason contains its cure.
 fn left_out(presentation: &Presentation) -> impl Iterator<Item = Finding> {
     presentation.left_out().iter().map(|track| Finding {
         kind: "left_out",
@@ -133,7 +132,7 @@ fn far_entry(of: &str, gap: &EntryGap) -> Option<Finding> {
     (seconds > GAP_S_MAX).then(|| Finding::new("far_random_access", message, cure))
 }
 
-/// A second far above the mean.
+/// A one-second peak far above the mean.
 fn peak(rates: &Rates, plan: &PlanFigures) -> Option<Finding> {
     let Rates { mean, peak, peak_at_s, .. } = *rates;
     if mean == 0 || peak < PEAK_TIMES.saturating_mul(mean) {
@@ -158,7 +157,8 @@ fn peak(rates: &Rates, plan: &PlanFigures) -> Option<Finding> {
     Some(Finding::new("bitrate_peak", message, &cure))
 }
 
-/// The rate on a link with the headers of RTP, UDP and IPv4, in their share of the whole file.
+/// Returns the rate on a link including the headers of RTP, UDP and IPv4, in their share of the
+/// whole file.
 fn link_bits(media_bits: u64, plan: &PlanFigures) -> u64 {
     let carried = plan.wire_bytes.saturating_sub(plan.header_bytes);
     let all = u128::from(plan.wire_bytes) + u128::from(plan.packets) * u128::from(IP_UDP_BYTES);
@@ -169,9 +169,9 @@ fn link_bits(media_bits: u64, plan: &PlanFigures) -> u64 {
 const REMUX_WHOLE: &str = "remux it (ffmpeg -analyzeduration 1G -probesize 1G -i IN -map 0 -c \
                            copy OUT.ts)";
 const REMUX_TS: &str = "remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)";
-/// Longer than this is a long wait for a viewer who seeks.
+/// A longer gap is a long wait for a viewer who seeks.
 const GAP_S_MAX: f64 = 30.0;
-/// A second with so many times the mean is worth a look.
+/// A second with this multiple of the mean rate is reported.
 const PEAK_TIMES: u64 = 4;
 const IP_UDP_BYTES: u64 = 28;
 

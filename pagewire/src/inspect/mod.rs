@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire inspect`: contents of a file, whether it can be streamed and why, and its packet plan
-//! in figures.
+//! `pagewire inspect`: contents of a file, its suitability for streaming with the reason, and its
+//! packet plan in figures.
 //!
 //! Plans a file as a server does (`serve::plan_file`) and keeps nothing. Costs one read of a
-//! transport stream from its beginning to its end. Of other files it reads the tables, or the heads
-//! of blocks, and then some bytes a NAL unit of the pictures in the seconds that are laid out:
-//! `--seconds` of each track at most, spread evenly, so that a file of 100 GB costs no more reads
-//! than one of an hour. Without `--seconds` that ends after [`LAY_OUT_TIME`], with fewer seconds,
-//! as a file may consist of nothing but units.
+//! transport stream from its beginning to its end. For other files it reads the tables, or the
+//! heads of blocks, and then a few bytes per NAL unit of the pictures in the seconds that are laid
+//! out: at most `--seconds` of each track, spread evenly, so that a file of 100 GB costs no more
+//! reads than one of an hour. Without `--seconds` the layout stops after [`LAY_OUT_TIME`], with
+//! fewer seconds, because a file may consist of nothing but NAL units.
 //!
-//! Exit status: 0 also for a file that is no stream, which is a finding; 1 where a file could not
-//! be read at all (missing, a folder, no permission, a disk error), after all others are shown; 2 a
-//! wrong option.
+//! Exit status: 0 also for a file that is not a stream, which is a finding; 1 where a file could
+//! not be read at all (missing, a folder, no permission, a disk error), after all others are shown;
+//! 2 for a wrong option.
 //!
 //! Does not decode, and does not write to the cache.
 
@@ -52,12 +52,12 @@ pub(crate) struct Options {
     seconds: Option<u32>,
 }
 
-/// Work that is done at most to lay out a file.
+/// Limits on the work to lay out a file.
 #[derive(Debug, Clone, Copy)]
 struct Effort {
     /// Chapters of each track.
     chapters: u32,
-    /// Time for all tracks, after which each has one chapter at least.
+    /// Time for all tracks; each has at least one chapter even after it.
     time: Option<Duration>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     status
 }
 
-/// Prints an element of the array, so that each file is shown when it has been read.
+/// Prints an element of the array as soon as its file has been read.
 fn print_json(separator: &mut &str, element: &impl serde::Serialize) {
     let json = serde_json::to_string_pretty(element).expect("plain data");
     output::print(format_args!("{separator}{}", EscapedLines(json)));
@@ -105,20 +105,21 @@ fn print_json(separator: &mut &str, element: &impl serde::Serialize) {
 /// # Errors
 /// The file cannot be read, with the reason.
 fn inspect(path: &Path, effort: Effort) -> Result<Inspected, String> {
-    let told = |error: io::Error| match error.kind() {
+    let reason = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => "no such file".to_owned(),
         _ => error.to_string(),
     };
-    // A link is followed to its file, and no pipe or device is waited for.
-    let resolved = path.canonicalize().map_err(told)?;
+    // A link is followed to its file; a pipe or device is refused, not waited for.
+    let resolved = path.canonicalize().map_err(reason)?;
     if resolved.is_dir() {
         return Err("it is a folder; name the files in it, as in FOLDER/*.mp4".to_owned());
     }
-    let file = open_regular(&resolved).map_err(told)?;
+    let file = open_regular(&resolved).map_err(reason)?;
     report::of(path, &resolved, &file, effort)
 }
 
-/// Work that a person may wait for: a bar on standard error once it takes longer than a second.
+/// Progress of work that a person waits for: a bar on standard error once it takes longer than a
+/// second.
 struct Waiting {
     bar: ProgressBar,
     begun: Instant,
@@ -134,7 +135,7 @@ impl Waiting {
         Waiting { bar, begun: Instant::now() }
     }
 
-    /// Notes that `done` of `all` is done.
+    /// Records that `done` of `all` is done.
     fn at(&self, done: u64, all: u64) {
         if self.bar.is_hidden() && self.begun.elapsed() > QUIET {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -160,8 +161,8 @@ fn seconds(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Chapters of each track where none are asked for.
+/// Default limit on the chapters of each track.
 const CHAPTERS: u32 = 3600;
-/// Time in which chapters are laid out where none are asked for: a film takes a second.
+/// Default limit on the layout time: a film takes a second.
 const LAY_OUT_TIME: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programmes of a transport stream and their elementary streams, from its first packets.
 //!
-//! Reads until each stream has told its format, [`HEAD_BYTES_MAX`] at most; a plan's scan has left
-//! them in the page cache.
+//! Reads until the format of each stream has been found, at most [`HEAD_BYTES_MAX`]; the scan of
+//! the plan has left these bytes in the page cache.
 //!
-//! Sources: ISO/IEC 13818-1 §2.4.4 (tables).
-//! Does not see what begins later: of the followed programme, the plan has it (`findings`).
+//! Sources: ISO/IEC 13818-1 §2.4.4 (tables). Does not see streams that begin later: for the
+//! followed programme, the plan has them (`findings`).
 
 use std::fs::File;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct InspectedStream {
     pub(super) stream_type: u8,
     /// `video`, `audio` or `data`.
     pub(super) media: &'static str,
-    /// Codec by its RFC 6381 name, where a header told it.
+    /// Codec by its RFC 6381 name, where a header contained it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) codec: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bit rates over time: bytes of each second by due time, and their plot in a line of blocks.
 //!
-//! Taken from the sample table or the plan's clock alone, without a read. Seconds without a byte
-//! cost nothing, so that a damaged file whose clock spans centuries is counted as fast as any. The
-//! series has [`ENTRIES_MAX`] entries at most; minimum and peak are those of single seconds.
+//! Computed from the sample table or the plan's clock alone, without a read. Seconds without a byte
+//! cost nothing, so that a damaged file whose clock spans centuries is counted as fast as any
+//! other. The series has at most [`ENTRIES_MAX`] entries; minimum and peak are those of single
+//! seconds.
 
 use std::iter::Peekable;
 
@@ -32,7 +33,7 @@ struct RateCounter {
     /// Bytes of each interval.
     series: Vec<u64>,
     bytes: u64,
-    /// Whole seconds so far that have bytes, and the least in one of them.
+    /// Whole seconds so far that have bytes, and the fewest bytes in one of them.
     counted: u64,
     min: u64,
     peak: (u64, u64),
@@ -47,7 +48,7 @@ impl RateCounter {
         RateCounter { duration_ticks, interval_s, series, bytes, counted, min, peak }
     }
 
-    /// Adds the bytes of a second; each second comes once, in order.
+    /// Adds the bytes of a second; each second is added once, in order.
     fn add(&mut self, second: u64, bytes: u64) {
         // Samples without a duration are due at the very end.
         let at = (second / self.interval_s).min(self.series.len() as u64 - 1);
@@ -83,7 +84,7 @@ impl RateCounter {
     }
 }
 
-/// The rates of a file of tracks: of all together, and of each.
+/// Returns the rates of a file of tracks: of all together, and of each.
 pub(super) fn of_tracks(presentation: &Presentation) -> (Rates, Vec<Rates>) {
     let duration = presentation.duration_ticks();
     let tracks = presentation.tracks().len();
@@ -107,7 +108,7 @@ pub(super) fn of_tracks(presentation: &Presentation) -> (Rates, Vec<Rates>) {
     (total.finish(), counters.into_iter().map(RateCounter::finish).collect())
 }
 
-/// The seconds in which samples of a track are due, with their bytes.
+/// Returns the seconds in which samples of a track are due, with their bytes.
 fn track_seconds(
     presentation: &Presentation,
     track: usize,
@@ -127,7 +128,7 @@ fn track_seconds(
     })
 }
 
-/// The rates of a transport stream.
+/// Returns the rates of a transport stream.
 pub(super) fn of_transport_stream(plan: &PacketPlan) -> Rates {
     let mut counter = RateCounter::new(plan.duration_ticks());
     let mut packet = 0;
@@ -141,8 +142,8 @@ pub(super) fn of_transport_stream(plan: &PacketPlan) -> Rates {
     counter.finish()
 }
 
-/// A line of `columns` blocks at most, each as high as the mean rate of its seconds, the highest
-/// full. A blank has no bytes.
+/// Returns a line of at most `columns` blocks, each as high as the mean rate of its seconds; the
+/// highest is full. A blank stands for no bytes.
 pub(super) fn plot(series: &[u64], columns: usize) -> String {
     let columns = columns.max(1).min(series.len());
     let mean = |column: usize| {
@@ -161,7 +162,7 @@ pub(super) fn plot(series: &[u64], columns: usize) -> String {
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Entries of a series at most: an hour, a second each.
+/// Limit on the entries of a series: an hour of one second each.
 const ENTRIES_MAX: u64 = 3600;
 
 #[cfg(test)]

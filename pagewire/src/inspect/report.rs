@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report of a file: everything that is shown of it, put together from its plan.
+//! The report of a file: all shown properties, collected from its plan.
 //!
 //! Field names of JSON are those of the index (docs/index-json.md) where the index has the field.
 
@@ -18,10 +18,10 @@ use super::rates::{self, Rates};
 use super::tracks::{EntryGap, InspectedTrack, gap_of_transport_stream, times_of};
 use super::{Effort, Waiting};
 
-/// Everything that is told of a file.
+/// All reported properties of a file.
 #[derive(Serialize)]
 pub(super) struct Inspected {
-    /// Its name as it was given.
+    /// Its name as given.
     pub(super) name: String,
     pub(super) bytes: u64,
     /// Time of last modification, seconds since 1970.
@@ -31,7 +31,7 @@ pub(super) struct Inspected {
     pub(super) live: bool,
     /// True where pagewire can stream it. It can be downloaded in any case.
     pub(super) streamable: bool,
-    /// Why it cannot be streamed.
+    /// Reason why it cannot be streamed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub(super) struct Content {
     pub(super) duration: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) codecs: Option<String>,
-    /// Time of the file that is the title's start, where its tracks begin later than at zero.
+    /// Time in the file that is the start of the title, where its tracks begin later than at zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) file_origin_s: Option<f64>,
     /// Tracks that are RTP streams of their own.
@@ -61,7 +61,8 @@ pub(super) struct Content {
     /// The longest time without a random-access point of a transport stream.
     #[serde(flatten)]
     pub(super) gap: Option<EntryGap>,
-    /// Number of those of a transport stream whose pictures lack their parameter sets.
+    /// Number of random-access points of a transport stream whose pictures lack their parameter
+    /// sets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) entries_without_parameter_sets: Option<usize>,
     pub(super) plan: PlanFigures,
@@ -168,7 +169,7 @@ impl Content {
         let mut tracks = Vec::new();
         let of = presentation.tracks().len() as u64;
         for ((index, summary), bitrate) in stream.tracks.iter().cloned().enumerate().zip(rates) {
-            // What a track leaves of its time is for those behind it.
+            // Later tracks inherit the time that a track has not used.
             let share = |time: Duration| time.mul_f64((index + 1) as f64 / of as f64);
             let until = effort.time.map(|time| begun + share(time));
             let limits = (effort.chapters, until);
@@ -196,7 +197,7 @@ impl Content {
     }
 }
 
-/// The container that the first bytes announce, of those with tracks.
+/// Returns the container that the first bytes announce, among those with tracks.
 fn container(file: &File, bytes: u64) -> Option<&'static str> {
     Demuxer::of(file, bytes).map(|demuxer| demuxer.name())
 }

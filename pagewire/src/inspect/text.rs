@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report for people: some lines a file, and a line of blocks for each bit rate.
+//! The report for people: a few lines per file, and a line of blocks for each bit rate.
 //!
-//! Every text that a stranger may have written (names, codecs, reasons) is escaped where it is
-//! written, so that lines are those of this file.
+//! Every text that may come from an untrusted file (names, codecs, reasons) is escaped where it is
+//! written, so that it cannot forge a line of the report.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use super::report::{Content, Inspected};
 use super::tracks::{EntryGap, InspectedTrack};
 use crate::escape::Escaped;
 
-/// The report of a file; plots fit `columns`.
+/// Returns the report of a file; plots fit `columns`.
 pub(super) fn of(inspected: &Inspected, columns: Option<u16>) -> String {
     let columns = usize::from(columns.unwrap_or(COLUMNS)).max(COLUMNS_MIN);
     let mut text = String::new();
@@ -159,7 +159,7 @@ fn write_rates(text: &mut String, of: &str, rates: &Rates, columns: usize) {
     let _ = writeln!(text, "  {}", plot(&rates.series, columns - INDENT));
 }
 
-/// Seconds as hours, minutes, seconds and milliseconds.
+/// Formats seconds as hours, minutes, seconds and milliseconds.
 pub(super) fn clock(seconds: f64) -> String {
     let milliseconds = (seconds.max(0.0) * 1000.0).round() as u64;
     let (whole, rest) = (milliseconds / 1000, milliseconds % 1000);
@@ -183,7 +183,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Columns of a plot where standard output is no terminal.
+/// Columns of a plot where standard output is not a terminal.
 const COLUMNS: u16 = 60;
 const COLUMNS_MIN: usize = 20;
 const INDENT: usize = 2;

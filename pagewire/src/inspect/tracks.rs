@@ -2,7 +2,7 @@
 //! Tracks in detail: times, order of pictures, and random-access points. One pass over the sample
 //! table of each track, without a read.
 //!
-//! Also the gaps between the random-access points of a transport stream.
+//! Also computes the gaps between the random-access points of a transport stream.
 
 use media::{Container, MediaTrack, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
@@ -25,12 +25,12 @@ pub(super) struct InspectedTrack {
 /// Times of a track's samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct TrackTimes {
-    /// Units of media time a second.
+    /// Ticks of media time per second.
     pub(super) timescale: u32,
-    /// Seconds by which the edit list of an MP4 moves media time.
+    /// Shift of media time by the edit list of an MP4, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) shift_s: Option<f64>,
-    /// Presentation time of the first sample, from the title's start; sound that prepares a decoder
+    /// Presentation time of the first sample, from the title's start; sound that primes a decoder
     /// lies before it.
     pub(super) start_s: f64,
     /// Samples that are presented before one that is decoded earlier (B-frames).
@@ -48,14 +48,14 @@ pub(super) struct EntryGap {
     /// Its length in seconds.
     #[serde(rename = "entry_gap_s")]
     pub(super) seconds: f64,
-    /// Its start in seconds from the title's.
+    /// Its start in seconds from the start of the title.
     #[serde(rename = "entry_gap_at_s")]
     pub(super) at_s: f64,
 }
 
 impl EntryGap {
-    /// The longest gap between these presentation times, in ticks and in order, and from the last
-    /// to `end`.
+    /// Returns the longest gap between these presentation times, in ticks and in order, and from
+    /// the last to `end`.
     fn longest(times: impl Iterator<Item = i64>, end: i64) -> EntryGap {
         let (mut before, mut longest) = (0, (0, 0));
         for time in times.chain([end]) {
@@ -70,7 +70,7 @@ impl EntryGap {
     }
 }
 
-/// The longest gap between random-access points of a transport stream.
+/// Returns the longest gap between random-access points of a transport stream.
 pub(super) fn gap_of_transport_stream(plan: &PacketPlan) -> EntryGap {
     let ticks = |ticks: u64| i64::try_from(ticks).unwrap_or(i64::MAX);
     let times = plan.entries().iter().map(|entry| ticks(entry.presented_ticks));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire receive`: records incoming streams, shows their figures, and reports losses.
 //!
-//! Exit status 0 when every stream was heard and nothing was lost on this host, else 1; losses of
-//! the network are in the figures and do not count.
+//! Exit status 0 when every stream was received and nothing was lost on this host, otherwise 1;
+//! losses of the network are in the figures and do not count.
 
 mod table;
 
@@ -64,8 +64,8 @@ pub(crate) struct Options {
     /// Time that a missing packet is waited for.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     reorder_ms: u64,
-    /// Memory for bytes that the disk has not taken yet; packets that do not fit are dropped and
-    /// counted.
+    /// Memory for bytes that are not yet written to the disk; packets that do not fit are dropped
+    /// and counted.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     queue_mib: usize,
     /// Receiving threads; one takes some gigabits a second.
@@ -107,7 +107,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let begun = recording.summary();
     let is_by_name = options.path.split(',').any(|name| name.trim() != "auto");
     for refused in &begun.refused {
-        // Stays quiet about `auto`: the user did not name the paths that it tries.
+        // `auto` logs nothing here: the user did not name the paths that it tries.
         match is_by_name {
             true => tracing::warn!(
                 "{refused}; received by receive/{} instead: the same is recorded, only the CPU \
@@ -177,12 +177,12 @@ fn costs() -> Vec<ReceiveCost> {
         costs[at].seconds_per_gb.extend(rank.cpu_s_per_gb);
     }
     let measured = costs.iter().map(|cost| cost.seconds_per_gb.len()).max().unwrap_or(0);
-    // Drops a path that failed for one way of sending: its costs have no comparable sum.
+    // Drops a path whose measurement failed for one transport: its sum of costs is not comparable.
     costs.retain(|cost| cost.seconds_per_gb.len() == measured);
     costs
 }
 
-/// Shows the figures until the recording is over; then ends it.
+/// Shows the figures until the recording is over; then finishes it.
 fn watch(recording: Recording, options: &Options, stop: &AtomicBool) -> Summary {
     let end = options.seconds.map(|seconds| Instant::now() + seconds);
     let is_terminal = std::io::stderr().is_terminal();
@@ -232,7 +232,7 @@ fn failed(error: &Error) -> ExitCode {
     }
 }
 
-/// The name of a setting on the command line.
+/// Returns the name of a setting on the command line.
 fn flag(setting: RecordSetting) -> &'static str {
     match setting {
         RecordSetting::Output => "--output",

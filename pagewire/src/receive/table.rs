@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of a recording: one row a stream, redrawn in place, on a terminal; one line for all
+//! Figures of a recording: one row per stream, redrawn in place, on a terminal; one line for all
 //! streams elsewhere; and the final report.
 //!
 //! Does not scroll: `indicatif` leaves out rows that do not fit the terminal.
@@ -38,7 +38,7 @@ impl Live {
     }
 
     pub(super) fn clear(self) {
-        // A terminal that is gone needs no clearing.
+        // A closed terminal needs no clearing.
         let _ = self.all.clear();
     }
 }
@@ -96,7 +96,7 @@ fn row(before: &StreamFigures, now: &StreamFigures, seconds: f64) -> String {
     )
 }
 
-/// Cuts a long text to its last characters: the end of an address distinguishes it.
+/// Cuts a long text to its last characters: addresses differ at their ends.
 fn cut(text: &str, chars_max: usize) -> &str {
     let surplus = text.chars().count().saturating_sub(chars_max);
     text.char_indices().nth(surplus).map_or("", |(at, _)| &text[at..])

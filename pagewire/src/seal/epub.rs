@@ -20,7 +20,7 @@ use seal::lcp::{Rights, RootCertificates, Signer, Terms, User, UserKey};
 use super::keys::{self, Ask};
 use super::{Running, Total, Writing, failures};
 
-/// From where to where, and when it lasts.
+/// Source, target, and when the target is on the disk.
 #[derive(Args)]
 struct Where {
     /// EPUB file, or a folder of them.
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     licence: Licence,
 }
 
-/// What the licences say, and who signs them.
+/// Content of the licences, and their signer.
 #[derive(Args)]
 #[command(next_help_heading = "Licence")]
 struct Licence {

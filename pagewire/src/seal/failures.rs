@@ -16,14 +16,14 @@ use seal::{Error, FileFault, counted};
 
 use crate::escape::Escaped;
 
-/// Lists why nothing could begin; returns the exit status of [`end`].
+/// Lists the reasons why a run could not begin; returns the exit status of [`end`].
 pub(crate) fn list(failed: &[Error]) -> ExitCode {
     end(failed, None)
 }
 
 /// Lists every failure on standard error, sorted, so that the order does not depend on the threads;
 /// after several, counts the files that were done. Exit status 0 without failures, 2 when the
-/// command line is at fault, else 1.
+/// command line is at fault, otherwise 1.
 pub(crate) fn end(failed: &[Error], outcome: Option<&SealOutcome>) -> ExitCode {
     let mut lines = lines(failed);
     lines.sort_unstable();
@@ -38,7 +38,7 @@ pub(crate) fn end(failed: &[Error], outcome: Option<&SealOutcome>) -> ExitCode {
     ExitCode::from(status(failed))
 }
 
-/// Describes the files that were done beside the failures.
+/// Describes how many files are done, now and before, and if the run was stopped.
 fn beside(outcome: Option<&SealOutcome>) -> String {
     let files = |count| counted(count, "file");
     let (done, skipped) = outcome.map_or((0, 0), |outcome| (outcome.done, outcome.skipped));
@@ -103,7 +103,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("source", "--source"),
 ];
 
-/// Returns the flags that the cure of an error refers to.
+/// Returns the flags that the cure of an error needs.
 fn flags(error: &Error) -> Option<&'static str> {
     const FORCE: &str = "--force";
     let fault = match error {
@@ -173,14 +173,14 @@ mod tests {
 
     #[test]
     fn what_was_done_beside_failures_is_what_was_done() {
-        let said = |done, skipped, is_stopped| {
+        let text = |done, skipped, is_stopped| {
             beside(Some(&SealOutcome { done, skipped, is_stopped, ..SealOutcome::default() }))
         };
         assert_eq!(beside(None), "nothing was done");
-        assert_eq!(said(0, 0, false), "nothing was done");
-        assert_eq!(said(0, 1, false), "nothing new was done, 1 file before");
-        assert_eq!(said(1, 0, false), "1 file done");
-        assert_eq!(said(3, 2, true), "3 files done, 2 before, then stopped");
+        assert_eq!(text(0, 0, false), "nothing was done");
+        assert_eq!(text(0, 1, false), "nothing new was done, 1 file before");
+        assert_eq!(text(1, 0, false), "1 file done");
+        assert_eq!(text(3, 2, true), "3 files done, 2 before, then stopped");
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(super) fn run(options: Options) -> ExitCode {
     status
 }
 
-/// Prints a remark at once, before all is written.
+/// Prints a remark at once, before all files are written.
 fn tell(remark: &Error) {
     if std::io::stderr().is_terminal() {
         // Clears the line of the bar; the bar is drawn again below.
@@ -123,7 +123,7 @@ pub(crate) struct Unseal {
     running: Running,
 }
 
-/// By what films are opened.
+/// Keys that open films.
 #[derive(Args)]
 pub(crate) struct Opened {
     #[command(flatten)]
@@ -230,7 +230,7 @@ impl Options {
     }
 }
 
-/// Returns the secret of films, which is a key. Asks for no passphrase.
+/// Returns the secret of films, which is a key. Never asks for a passphrase.
 pub(crate) fn secret(keys: &keys::Keys) -> Result<Secret, Error> {
     if !keys.is_key() {
         return Err(Error::Option {

@@ -5,7 +5,7 @@
 //! user of the machine can read a command line, so `--key` needs a second flag that names the
 //! risk.
 //!
-//! Without a key, a passphrase and a terminal to ask at, reading is an error.
+//! Reading fails where there is no key, no passphrase and no terminal to ask on.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -45,12 +45,12 @@ pub(crate) struct Keys {
     insecure_key_argument: bool,
 }
 
-/// Number of times that a passphrase is asked for.
+/// Number of times that the passphrase prompt is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// For opening: a wrong passphrase is noticed.
     Once,
-    /// For sealing: a slip would lock the files away.
+    /// For sealing: a typing error would make the files unreadable.
     Twice,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Returns the key; `stretch` makes one of `key_bytes` bytes from a passphrase. A folder that
+    /// Returns the key; `stretch` derives one of `key_bytes` bytes from a passphrase. A folder that
     /// was sealed with a key has no `stretch`.
     pub(crate) fn secret(
         self,
@@ -90,7 +90,7 @@ impl Keys {
         self.key_file.is_some() || self.key_env.is_some() || self.key.is_some()
     }
 
-    /// Returns the path of the key file as given, else `other`.
+    /// Returns the path of the key file as given, or otherwise `other`.
     pub(crate) fn file_or(&self, other: &str) -> String {
         let file = self.key_file.as_ref();
         file.map_or_else(|| other.to_owned(), |file| file.display().to_string())
@@ -121,8 +121,8 @@ impl Keys {
         prompted(ask).map(Key::Passphrase)
     }
 
-    /// Returns the key of a sealed folder. The manifest holds the parameters that make a passphrase
-    /// the key; without one, `form` gives the length of the key.
+    /// Returns the key of a sealed folder. The manifest holds the parameters that derive the key
+    /// from a passphrase; without one, `form` gives the length of the key.
     pub(crate) fn of_folder(
         &self,
         folder: &Path,
@@ -151,7 +151,7 @@ fn warn(exposed: Option<Exposed>) {
     }
 }
 
-/// Reads a passphrase from a file or a variable, else asks for it at the terminal.
+/// Reads a passphrase from a file or a variable, or otherwise asks for it at the terminal.
 pub(crate) fn passphrase(
     file: Option<&Path>,
     variable: Option<&str>,
@@ -244,15 +244,15 @@ mod tests {
         let name = path.to_str().unwrap();
         let salt = [0; 16];
         let stretch = Stretch { memory_kib: 32, passes: 1, lanes: 1, salt };
-        let said = |option, stretch| {
+        let key_bytes = |option, stretch| {
             let key = read(&[option, name]).ok().unwrap();
             key.secret(stretch, 24).map(|secret| secret.bytes().len()).map_err(|e| e.to_string())
         };
-        assert_eq!(said("--key-file", None), Ok(16));
-        assert_eq!(said("--passphrase-file", Some(&stretch)), Ok(24));
-        let wrong = said("--key-file", Some(&stretch)).unwrap_err();
+        assert_eq!(key_bytes("--key-file", None), Ok(16));
+        assert_eq!(key_bytes("--passphrase-file", Some(&stretch)), Ok(24));
+        let wrong = key_bytes("--key-file", Some(&stretch)).unwrap_err();
         assert!(wrong.contains("sealed with a passphrase; write --passphrase-file"), "{wrong}");
-        let wrong = said("--passphrase-file", None).unwrap_err();
+        let wrong = key_bytes("--passphrase-file", None).unwrap_err();
         assert!(wrong.contains("sealed with a key"), "{wrong}");
     }
 

@@ -3,7 +3,7 @@
 //! one line of [`Protection`].
 //!
 //! All forms share [`Running`], `progress`, `failures` and `summary`. Exit status: 0 all done; 1
-//! some failed and the others are done, or the run was stopped; 2 a wrong option.
+//! some files failed and the others are done, or the run was stopped; 2 a wrong option.
 //!
 //! The crate `seal` does the work.
 
@@ -57,7 +57,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// How to run, whatever the form.
+/// Options of every form.
 #[derive(Args)]
 pub(crate) struct Running {
     /// Worker threads [default: one per core].

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress of a run: a bar on a terminal, or with `--json` one object a line for scripts.
+//! Progress of a run: a bar on a terminal, or with `--json` one object per line for scripts.
 //!
 //! A thread beside the workers reads the counters that they keep anyway ([`SealProgress`]); a run
 //! without an audience costs nothing more. Rate and remaining time are those of the last seconds: a
-//! library has large files first, so that a mean over the run would promise too much. The known
+//! library has large files first, so that a mean over the run would be too optimistic. The known
 //! total can grow while folders are still being read.
 //!
 //! Does not distinguish forms; it counts bytes and files only.
@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::escape::EscapedLines;
 
-/// Bytes and files of the whole run, as far as they are known.
+/// Bytes and files of the whole run known so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
     pub(crate) bytes: u64,
@@ -33,14 +33,14 @@ pub(crate) struct Total {
 pub(crate) enum Audience {
     /// A bar on standard error.
     Terminal,
-    /// An object a line on standard output.
+    /// One object per line on standard output.
     Script,
     /// Progress is not shown.
     Nobody,
 }
 
 impl Audience {
-    /// `Script` when `json` is set, else `Terminal` when standard error is one.
+    /// Returns `Script` when `json` is set, otherwise `Terminal` when standard error is one.
     pub(crate) fn here(json: bool) -> Self {
         match json {
             true => Self::Script,
@@ -50,7 +50,7 @@ impl Audience {
     }
 }
 
-/// Runs `work` and shows `audience` the progress in `seen`. Calls `total` at each look.
+/// Runs `work` and shows the progress in `seen` to `audience`. Calls `total` for each sample.
 pub(crate) fn watched<T>(
     audience: Audience,
     seen: &SealProgress,
@@ -62,15 +62,15 @@ pub(crate) fn watched<T>(
         Audience::Script => LINE_EVERY,
         Audience::Nobody => return work(),
     };
-    // This channel closes when the work ends, also by a panic: the thread always ends.
+    // This channel closes when the work ends, also by a panic, so the thread always ends.
     let (working, ended) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let ended = ended;
             let mut show = shower(audience);
-            let mut course = Course::default();
+            let mut window = RateWindow::default();
             let began = Instant::now();
-            let mut look = || show(&course.look(began.elapsed(), seen, total()));
+            let mut look = || show(&window.look(began.elapsed(), seen, total()));
             while ended.recv_timeout(between) == Err(RecvTimeoutError::Timeout) {
                 look();
             }
@@ -128,7 +128,7 @@ pub(crate) fn line(object: &impl Serialize) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Progress at one look.
+/// Progress at one sample.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Sight {
     done_bytes: u64,
@@ -136,7 +136,7 @@ struct Sight {
     done_files: u64,
     failed_files: u64,
     total_files: u64,
-    /// Rate of the last seconds.
+    /// Rate over the last seconds.
     bytes_per_second: u64,
     /// Estimated seconds to the end; `None` while no bytes move.
     seconds_left: Option<u64>,
@@ -180,11 +180,11 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Looks of the last seconds: time since the start and bytes done.
+/// Samples of the last seconds: time since the start and bytes done.
 #[derive(Debug, Default)]
-struct Course(VecDeque<(Duration, u64)>);
+struct RateWindow(VecDeque<(Duration, u64)>);
 
-impl Course {
+impl RateWindow {
     fn look(&mut self, at: Duration, seen: &SealProgress, total: Total) -> Sight {
         let done_bytes = seen.bytes.load(Ordering::Relaxed);
         let bytes_per_second = self.rate(at, done_bytes);
@@ -201,12 +201,12 @@ impl Course {
         }
     }
 
-    /// Returns the bytes a second since the oldest look that is kept.
+    /// Returns the bytes per second since the oldest kept sample.
     fn rate(&mut self, at: Duration, bytes: u64) -> f64 {
         if self.0.is_empty() {
             self.0.push_back((Duration::ZERO, 0));
         }
-        // Keeps one look older than the window, so that the looks span the whole window.
+        // Keeps one sample older than the window, so that the samples span the whole window.
         while self.0.get(1).is_some_and(|(then, _)| at.saturating_sub(*then) > WINDOW) {
             self.0.pop_front();
         }
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn the_rate_is_of_the_last_seconds_and_so_is_what_is_left() {
         let (seen, total) = (SealProgress::default(), Total { bytes: 3000 * MB, files: 9 });
-        let mut course = Course::default();
+        let mut window = RateWindow::default();
         let mut look = |second: u64, megabytes: u64| {
             seen.bytes.store(megabytes * MB, Ordering::Relaxed);
-            course.look(Duration::from_secs(second), &seen, total)
+            window.look(Duration::from_secs(second), &seen, total)
         };
         // The rate is 100 MB a second at first, 10 later.
         let first = look(1, 100);
@@ -254,7 +254,7 @@ mod tests {
         let seen = SealProgress::default();
         seen.failed.store(2, Ordering::Relaxed);
         let total = Total { bytes: 5, files: 3 };
-        let sight = Course::default().look(Duration::from_secs(1), &seen, total);
+        let sight = RateWindow::default().look(Duration::from_secs(1), &seen, total);
         assert_eq!((sight.bytes_per_second, sight.seconds_left), (0, None));
         assert_eq!(sight.to_string(), "0 B of 5 B, 0 of 3 files, 2 failed, 0 B/s");
     }
@@ -263,7 +263,7 @@ mod tests {
     fn more_than_was_known_is_no_total() {
         let seen = SealProgress::default();
         seen.bytes.store(7, Ordering::Relaxed);
-        let sight = Course::default().look(Duration::ZERO, &seen, Total::default());
+        let sight = RateWindow::default().look(Duration::ZERO, &seen, Total::default());
         assert_eq!((sight.done_bytes, sight.total_bytes), (7, 7));
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Summary of a run: files, bytes, throughput, time per stage, CPU cost.
 //!
-//! Two lines for a person, one object for a script, with the same figures. The CPU cost is
+//! Prints two lines for a person or one object for a script, with the same figures. The CPU cost is
 //! processor time per source byte. The tail is the time at the end in which some cores were idle.
 //! The lines of a short run leave out the rates, which would be those of its start.
 //!
@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::failures;
 use super::progress::{Audience, line, size};
 
-/// Writes the summary to standard output: an object for a script, else lines.
+/// Writes the summary to standard output: an object for a script, otherwise lines.
 pub(super) fn say(audience: Audience, outcome: &SealOutcome) {
     let summary = Summary::of(outcome);
     match audience {
@@ -52,7 +52,7 @@ struct Summary {
     /// Processor seconds per 10⁹ bytes of source.
     cpu_s_per_gb: f64,
     tail_seconds: f64,
-    /// Messages in the lanes, on average.
+    /// Mean number of messages in the lanes.
     lanes: f64,
     /// Shares of the workers' time.
     stages: BTreeMap<&'static str, f64>,
@@ -142,11 +142,12 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Unit of the works of a film.
+/// Unit of work of a film.
 const SEGMENT: &str = "segment";
-/// Least source bytes for rates: a shorter run spends most of its time on its start and on syncing.
+/// Minimum of source bytes for rates: a shorter run spends most of its time on starting and on
+/// syncing.
 const RATED_BYTES: u64 = 100_000_000;
-/// Least share that is shown: less would round to 0 %.
+/// Minimum share that is shown: a smaller one would round to 0 %.
 const SHARE_SHOWN: f64 = 0.005;
 
 #[cfg(test)]

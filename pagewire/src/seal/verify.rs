@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire seal verify`: opens sealed files with OpenSSL and compares them with their source or
-//! with the stored hashes; each form is one variant of [`What`].
+//! with the stored hashes; each form is one variant of [`SealedKind`].
 //!
 //! Does not change anything.
 
@@ -18,12 +18,12 @@ use crate::unseal::Named;
 #[derive(Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    what: What,
+    what: SealedKind,
 }
 
-/// What was sealed, one line each.
+/// Kinds of sealed libraries, one line each.
 #[derive(Subcommand)]
-enum What {
+enum SealedKind {
     /// A folder of files.
     Folder(Folder),
     /// Publications with a passphrase: a book or a catalogue.
@@ -34,9 +34,9 @@ enum What {
 
 pub(super) fn run(options: Options) -> ExitCode {
     match options.what {
-        What::Folder(options) => folder(&options),
-        What::Epub(options) => epub::verify(options),
-        What::Hls(options) => hls::verify(&options),
+        SealedKind::Folder(options) => folder(&options),
+        SealedKind::Epub(options) => epub::verify(options),
+        SealedKind::Hls(options) => hls::verify(&options),
     }
 }
 

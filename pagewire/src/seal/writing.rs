@@ -9,7 +9,7 @@ pub(crate) struct Writing {
     /// Replaces files that are there and are not what would be written.
     #[arg(long)]
     pub(crate) force: bool,
-    /// When it is to have reached the disk.
+    /// Moment by which the bytes are on the disk.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     sync: When,
 }
@@ -22,7 +22,7 @@ enum When {
     End,
     /// Each file before it takes its name.
     Each,
-    /// When the kernel likes.
+    /// Whenever the kernel writes them back.
     None,
 }
 

@@ -59,7 +59,7 @@ pub(super) struct AccessOptions {
 }
 
 impl AccessOptions {
-    /// Files that the server reads.
+    /// Returns the files that the server reads.
     pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
         let keys = self.jwks.iter().filter(|jwks| !jwks.contains("://")).map(PathBuf::from);
         let named = [&self.users, &self.digest_users, &self.url_key_file];
@@ -94,7 +94,7 @@ fn algorithms(text: &str) -> Result<Algorithms, String> {
     text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(Algorithms)
 }
 
-/// Parses a leeway of ten minutes at most: more would make expiry a matter of taste.
+/// Parses a leeway of at most ten minutes: a longer one would defeat expiry.
 fn leeway() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(0..=600)
 }

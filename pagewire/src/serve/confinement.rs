@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sandbox of a server: which files it may open, and what holds, for the log.
+//! The sandbox of a server: the files that it may open, and the enforced restrictions for the log.
 //!
-//! Read: the served folder, keys, the folders of the files that the options name (a file that is
-//! replaced is another file in the same folder; where that folder holds files of others, the file
-//! alone), what name look-ups and time zones need. Written: the cache and the folders of logs. Run:
-//! the program's folder, where an upgrade puts another file, ffmpeg and ip. A fault in a parser
-//! that has the server open another path is answered `EACCES` by the kernel, whatever user it runs
-//! as.
+//! Read access: the served folder, keys, the folders of the files that the options name (a replaced
+//! file is a new file in the same folder; where that folder holds files of others, the file alone),
+//! and the files that name look-ups and time zones need. Write access: the cache and the folders of
+//! logs. Execute access: the program's folder, where an upgrade puts the new file, ffmpeg and ip.
+//! When a fault in a parser makes the server open another path, the kernel answers `EACCES`,
+//! whatever user it runs as.
 //!
-//! A process that follows another is in the sandbox of that one already, and rules can only be
-//! added; so the paths it needs have to be among those of the old, or it refuses to start and the
-//! old goes on.
+//! A successor process inherits the sandbox of its predecessor, and rules can only be added. The
+//! paths it needs must therefore be among those of the predecessor; otherwise it refuses to start
+//! and the predecessor continues.
 //!
-//! Costs: opening a file of the library, one path walk more ([`sandbox`]); sending, nothing.
+//! Costs one more path walk per opened file of the library ([`sandbox`]); sending costs nothing.
 //!
-//! Sources: landlock(7), seccomp(2).
-//! Does not restrict what the service manager can restrict better: devices, addresses, users.
+//! Sources: landlock(7), seccomp(2). Does not restrict devices, addresses and users, which the
+//! service manager restricts better.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use sandbox::{CallFilter, Enforced, FilePermissions};
 use serve::{Config, Error, KeySource};
 
-/// When a server is confined.
+/// Mode of the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SandboxMode {
     Auto,
@@ -43,7 +43,7 @@ pub(super) struct NamedFiles {
     pub(super) written: Vec<PathBuf>,
 }
 
-/// Paths of a configuration, by what may be done with them.
+/// Paths of a configuration, by kind of access.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Confinement {
     read: BTreeSet<PathBuf>,
@@ -59,8 +59,8 @@ impl SandboxMode {
         }
     }
 
-    /// Confines this process to what serving `config` needs; `held` are the paths of the sandbox
-    /// that it has been started in.
+    /// Confines this process to the paths that serving `config` needs; `held` are the paths of the
+    /// sandbox in which it was started.
     ///
     /// # Errors
     /// See [`super::operation::Operation::equip`].
@@ -117,7 +117,7 @@ impl SandboxMode {
                 Err(found) => tracing::info!("sandbox: {name}: open; {found}"),
             }
         }
-        // Of nothing that holds a successor need know.
+        // A successor needs the paths only where the sandbox is enforced.
         Ok(by_landlock.is_ok().then_some(wanted))
     }
 }
@@ -130,16 +130,16 @@ impl Confinement {
         }
         read.extend(files.read.iter().flat_map(|file| around(file)));
         let mut written = BTreeSet::new();
-        // Made here where it is missing: a rule is for a folder that is there.
+        // Creates the cache where it is missing: a rule needs an existing folder.
         let cache = media::PlanStore::open(config.cache.clone());
         written.extend(cache.folder().map(whole));
-        // A rule for a file needs the file, too.
+        // A rule for a file needs an existing file, too.
         files.written.iter().filter(|file| is_opened_alone(file)).for_each(|file| make(file));
         written.extend(files.written.iter().flat_map(|file| around(file)));
         Confinement { read, written }
     }
 
-    /// Reads what [`Confinement::fmt`] has written.
+    /// Parses the `Display` form.
     fn parse(text: &str) -> Option<Confinement> {
         let mut found = Confinement::default();
         for line in text.split('\0') {
@@ -153,7 +153,7 @@ impl Confinement {
         Some(found)
     }
 
-    /// Returns a path of this that `held` does not have.
+    /// Returns a path of this confinement that `held` lacks.
     fn missing_in<'p>(&'p self, held: &Confinement) -> Option<&'p Path> {
         let is_below =
             |path: &Path, set: &BTreeSet<PathBuf>| set.iter().any(|p| path.starts_with(p));
@@ -169,7 +169,7 @@ impl Confinement {
             .with_network()
             .reading(READ)
             .reading(&self.read)
-            // A successor finds the paths measured, and by which device they were.
+            // A successor reads the measurements of the paths, which are stored per device.
             .reading(measure::calibration_folder())
             .executing(RUN)
             .executing(own)
@@ -191,13 +191,14 @@ impl fmt::Display for Confinement {
     }
 }
 
-/// The path without links and relative parts, where it is there.
+/// Returns the path without links and relative parts, where it exists.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Folders in which a file may be replaced: where its name is, and where a link leads. In folders
-/// that hold much else it is the file alone, which then has to be written in place.
+/// Returns the folders in which a file may be replaced: the folder of its name, and the folder of a
+/// link's target. In folders shared with other files it returns the file alone, which then has to
+/// be written in place.
 fn around(file: &Path) -> BTreeSet<PathBuf> {
     let places = names(file).map(|file| match own_folder(&file) {
         Some(folder) => whole(folder),
@@ -206,24 +207,24 @@ fn around(file: &Path) -> BTreeSet<PathBuf> {
     places.into()
 }
 
-/// True for a file in a folder that is not opened for it.
+/// True for a file whose folder is not opened for it.
 fn is_opened_alone(file: &Path) -> bool {
     names(file).iter().any(|file| own_folder(file).is_none())
 }
 
-/// The path of a file as it is named, and that to which a link there leads.
+/// Returns the path of a file as named, and the target of a link there.
 fn names(file: &Path) -> [PathBuf; 2] {
     [std::path::absolute(file).unwrap_or_else(|_| file.to_owned()), whole(file)]
 }
 
-/// The folder of a file, unless it is a user's home or holds files of others.
+/// Returns the folder of a file, unless it is a user's home or holds files of others.
 fn own_folder(file: &Path) -> Option<&Path> {
     let is_home = |folder: &Path| folder.parent() == Some(Path::new("/home"));
     let is_shared = |folder: &Path| SHARED.iter().any(|shared| folder == Path::new(shared));
     file.parent().filter(|folder| !is_shared(folder) && !is_home(folder))
 }
 
-/// Makes a file that is to be written. The server opens it again and tells why it cannot.
+/// Creates a file that is to be written. The server opens it again and reports an error.
 fn make(file: &Path) {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let mut options = std::fs::OpenOptions::new();
@@ -243,7 +244,7 @@ fn is_single_threaded() -> bool {
     false
 }
 
-/// A program in PATH, and what a link there leads to.
+/// Returns the path of a program in PATH, and the target of a link there.
 fn program(name: &str) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -255,7 +256,7 @@ const THREAD_TRIES: u32 = 50;
 const THREAD_RETRY: Duration = Duration::from_millis(2);
 /// Folders that hold files of others.
 const SHARED: &[&str] = &["/", "/etc", "/home", "/root", "/tmp", "/var", "/run", "/usr"];
-/// Facts about process and host, names of hosts, certificates of authorities, time zones.
+/// Facts about process and host, host names, certificates of authorities, time zones.
 const READ: &[&str] = &[
     "/proc",
     "/sys",
@@ -277,9 +278,10 @@ const READ: &[&str] = &[
     "/usr/share/ca-certificates",
     "/usr/share/zoneinfo",
 ];
-/// Programs that are run: pictures of films, the device that leads to an address.
+/// Programs that the server runs: ffmpeg for pictures of films, ip for the device that leads to an
+/// address.
 const PROGRAMS: &[&str] = &["ffmpeg", "ip"];
-/// Libraries, and the loader that programs name.
+/// Libraries, and the dynamic loader that programs name.
 const RUN: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 const WRITTEN: &[&str] = &["/dev/null", "/dev/pagewire_rtp"];
 

@@ -116,7 +116,7 @@ fn networks(text: &str) -> Result<Networks, InvalidPrefix> {
     text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>().map(Networks)
 }
 
-/// A part of the processor time; `None` for no limit.
+/// A share of the processor time; `None` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load(Option<f64>);
 
@@ -128,7 +128,7 @@ fn load(text: &str) -> Result<Load, String> {
     load.map(|load| Load(Some(load))).ok_or_else(|| "write a part such as 0.9, or off".into())
 }
 
-/// A multiple of the media's rate; `None` for no pace.
+/// A multiple of the media's rate; `None` for no pacing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace(Option<f64>);
 

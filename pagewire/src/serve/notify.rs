@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells the service manager what this server does.
+//! Notifies the service manager of the state of this server.
 //!
-//! A service of `Type=notify` counts as started when it says so, not when its process exists; it
-//! says when it reloads and stops, shows a line of status, and is restarted where it was to show
-//! signs of life (`WatchdogSec=`) and does not. Without a service manager nothing is sent.
+//! A service of `Type=notify` counts as started when it reports readiness, not when its process
+//! exists. It also reports reloads and the stop, shows a line of status, and is restarted where it
+//! fails to send watchdog messages (`WatchdogSec=`). Without a service manager nothing is sent.
 //!
-//! The socket is connected once, before the sandbox closes its path; a datagram costs a system
+//! The socket is connected once, before the sandbox closes its path. A datagram costs a system
 //! call, and none is sent per request or session.
 //!
-//! Sources: sd_notify(3), sd_watchdog_enabled(3), systemd.service(5) (`Type=notify-reload`).
-//! Does not wait for an answer: there is none.
+//! Sources: sd_notify(3), sd_watchdog_enabled(3), systemd.service(5) (`Type=notify-reload`). Does
+//! not wait for an answer: there is none.
 
 use std::fmt::Write;
 use std::io;
@@ -40,58 +40,59 @@ impl ServiceManager {
                 None
             }
         });
-        // The variable of another process has come down through the environment.
+        // The variable may have been inherited from another process.
         let is_own = text("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let watchdog = text("WATCHDOG_USEC").filter(|_| is_own).and_then(|us| us.parse().ok());
         ServiceManager { socket, watchdog: watchdog.and_then(interval) }
     }
 
-    /// Time between two signs of life, if they are wanted.
+    /// Returns the time between two watchdog messages, if they are requested.
     pub(crate) fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// The server serves; `status` says in a line what.
+    /// Reports that the server is ready; `status` describes it in one line.
     pub(crate) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={}\n", in_a_line(status)));
     }
 
-    /// The server reads its configuration again; [`ServiceManager::ready`] follows.
+    /// Reports that the configuration is being read again; [`ServiceManager::ready`] follows.
     pub(crate) fn reloading(&self) {
         let time = clock_gettime(ClockId::Monotonic);
         let us = time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000;
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={us}\nSTATUS=reloading\n"));
     }
 
-    /// The server stops.
+    /// Reports that the server stops.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=stopping\n");
     }
 
-    /// A line of status.
+    /// Sends a line of status.
     pub(crate) fn status(&self, status: &str) {
         self.tell(&format!("STATUS={}\n", in_a_line(status)));
     }
 
-    /// The process of this number is the service from now on. Without this message the manager
-    /// takes the end of this process for the end of the service, so it is sent until it is taken.
+    /// Reports that the process with this number is the service from now on. Without this message
+    /// the manager treats the end of this process as the end of the service, so it is retried until
+    /// it is sent.
     pub(crate) fn hand_on(&self, pid: Pid) {
         for _ in 0..HAND_ON_TRIES {
             if self.tell(&format!("MAINPID={pid}\n")) {
                 return;
             }
-            // Of the main thread, which serves nobody.
+            // Blocks the main thread, which serves no clients.
             std::thread::sleep(HAND_ON_RETRY);
         }
         tracing::warn!("upgrade: the service manager was not told that process {pid} serves");
     }
 
-    /// A sign of life.
+    /// Sends a watchdog message.
     pub(crate) fn alive(&self) {
         self.tell("WATCHDOG=1\n");
     }
 
-    /// True where it was told, or there is no manager.
+    /// Sends a message; true where it was sent, or there is no manager.
     fn tell(&self, message: &str) -> bool {
         let Some(socket) = &self.socket else { return true };
         let sent = socket.send(message.as_bytes());
@@ -99,7 +100,7 @@ impl ServiceManager {
     }
 }
 
-/// The manager's queue is full only while it is busy with something else.
+/// The manager's queue is full only while it is busy with other work.
 const HAND_ON_TRIES: u32 = 20;
 const HAND_ON_RETRY: Duration = Duration::from_millis(10);
 
@@ -111,7 +112,7 @@ fn connect(address: &str) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    // A manager that does not read must not hold the server up.
+    // A manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -121,7 +122,7 @@ fn interval(us: u64) -> Option<Duration> {
     (us > 0).then(|| Duration::from_micros(us / 2).max(Duration::from_millis(10)))
 }
 
-/// A status without line ends, which would begin another assignment.
+/// Returns a status without line ends, which would begin another assignment.
 fn in_a_line(text: &str) -> String {
     text.chars().fold(String::new(), |mut line, c| {
         let _ = line.write_char(if c.is_control() { ' ' } else { c });

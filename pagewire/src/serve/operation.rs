@@ -2,12 +2,12 @@
 //! The life of a server as a service: sockets and user before it starts, signals and the service
 //! manager while it runs, and its end.
 //!
-//! The order matters. Sockets come first, as root may have to open them; then the user changes;
-//! files are read, and paths measured, as that user; the sandbox closes; only then do threads
-//! start, which have all of it from the first.
+//! The order matters. Sockets come first, because root may have to open them. Then the user
+//! changes; files are read, and paths measured, as that user. Then the sandbox is enforced. Only
+//! then do threads start, so that all restrictions apply to every thread.
 //!
-//! Costs a few dozen system calls at the start and, where the service manager wants signs of life,
-//! one per interval.
+//! Costs a few dozen system calls at the start and, where the service manager wants watchdog
+//! messages, one per interval.
 //!
 //! Sources: daemon(7), "New-Style Daemons"; sd_notify(3).
 //! Does not parse the configuration.
@@ -70,7 +70,7 @@ impl OperationOptions {
 pub(super) struct ServiceSignals {
     /// SIGHUP: the configuration is read again.
     hangup: Signal,
-    /// SIGUSR2: a new process takes this one's place.
+    /// SIGUSR2: a new process replaces this one.
     upgrade: Signal,
     /// SIGUSR1: logs are opened again.
     reopen: Signal,
@@ -100,7 +100,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Opens the sockets for `listen` and becomes the user. Must come before any thread starts.
+    /// Opens the sockets for `listen` and becomes the user. Must run before any thread starts.
     pub(super) fn begin(
         options: &OperationOptions,
         listen: &[(ListenerName, Option<SocketAddr>)],
@@ -137,9 +137,9 @@ impl Operation {
         Ok(Operation { sockets, predecessor, account, program, manager, drain, sandbox, confined })
     }
 
-    /// Warns of files that root has read and that the user of the server cannot read again.
+    /// Warns of files that root has read and that the server's user cannot read again.
     pub(super) fn warn_of_unreadable(&self, files: &[PathBuf]) {
-        // Not opened: one may be a pipe.
+        // Checks access without opening: one of the files may be a pipe.
         let is_denied = |file: &&PathBuf| {
             access(file.as_path(), Access::READ_OK).is_err_and(|error| error == Errno::ACCESS)
         };
@@ -153,11 +153,11 @@ impl Operation {
         }
     }
 
-    /// Enters what has been opened into the configuration, and gives up what serving it does not
-    /// need; `files` are those that the options name. Must come before any thread starts.
+    /// Enters the opened sockets into the configuration, and gives up the rights that serving it
+    /// does not need; `files` are those that the options name. Must run before any thread starts.
     ///
     /// # Errors
-    /// The sandbox is to be strict, or is that of another configuration, and does not hold.
+    /// The sandbox has to be strict, or is that of another configuration, and cannot be enforced.
     pub(super) fn equip(&mut self, config: &mut Config, files: &NamedFiles) -> Result<(), Error> {
         let held = self.predecessor.as_ref().and_then(|old| old.note(SANDBOX)).map(str::to_owned);
         let sockets = std::mem::take(&mut self.sockets);
@@ -173,13 +173,13 @@ impl Operation {
         Ok(())
     }
 
-    /// Facts that a successor needs to know.
+    /// Returns the facts that a successor needs.
     fn notes(&self) -> BTreeMap<String, String> {
         let confined = self.confined.iter();
         confined.map(|confined| (SANDBOX.to_owned(), confined.to_string())).collect()
     }
 
-    /// Runs a server until `stop` completes, or a new process has taken its place.
+    /// Runs a server until `stop` completes, or a new process has replaced it.
     pub(super) async fn run(
         self,
         mut server: Server,
@@ -194,7 +194,7 @@ impl Operation {
         let mut alive = self.manager.watchdog().map(tokio::time::interval);
         let (reloads_begun, mut reloads_before) = (reloads.begun(), 0);
         let new = {
-            // One future for the whole run: a sign of life must not end a reload.
+            // One future for the whole run: a watchdog message must not cancel a reload.
             let asked = (&mut hangup, &mut asked);
             let reloading = reloads.run(&server, asked, (&self.manager, &status));
             let mut reloading = pin!(reloading);
@@ -238,7 +238,7 @@ impl Operation {
         tracing::info!("upgrade: process {} serves; draining", started.pid);
         self.manager.hand_on(started.pid);
         server.retire(successor);
-        // The new process may have read its configuration before it was changed.
+        // The new process may have read the configuration before it was changed.
         let has_reloaded = reloads_begun.load(Ordering::Relaxed) != reloads_before;
         if (has_reloaded || is_pending(&mut hangup).await)
             && let Err(error) = kill_process(started.pid, SignalNumber::HUP)
@@ -256,7 +256,8 @@ impl Operation {
     }
 }
 
-/// Explains why a new process cannot open an address whose port its predecessor has at another one.
+/// Explains why a new process cannot open an address when its predecessor has the same port open at
+/// another address.
 fn has_moved(error: Error, has: Option<SocketAddr>) -> Error {
     match (error, has) {
         (Error::Listen { setting, address, source }, Some(has))
@@ -272,7 +273,7 @@ fn has_moved(error: Error, has: Option<SocketAddr>) -> Error {
     }
 }
 
-/// Result of an upgrade that is under way; never, where none is.
+/// Result of an upgrade that is in progress; never completes where there is none.
 async fn followed<F: Future>(following: Pin<&mut Option<F>>) -> F::Output {
     match following.as_pin_mut() {
         Some(following) => following.await,
@@ -280,7 +281,7 @@ async fn followed<F: Future>(following: Pin<&mut Option<F>>) -> F::Output {
     }
 }
 
-/// True where a signal has come that nobody has seen.
+/// True where a signal is pending that has not been handled yet.
 async fn is_pending(signal: &mut Signal) -> bool {
     tokio::select! {
         biased;
@@ -289,7 +290,7 @@ async fn is_pending(signal: &mut Signal) -> bool {
     }
 }
 
-/// The next sign of life; never, where none is wanted.
+/// Completes at the next watchdog message; never where none is requested.
 async fn tick(interval: &mut Option<tokio::time::Interval>) {
     match interval {
         Some(interval) => drop(interval.tick().await),
@@ -319,11 +320,11 @@ fn span(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a time such as 1h, 30m or 90s".into())
 }
 
-/// Reason why the first process of a container is not followed by another.
+/// Reason why the first process of a container has no successor.
 const FIRST_PROCESS: &str = "this is process 1, with whose end the kernel ends all others of the \
     container; start another container beside this one, or run this one with an init \
     (podman run --init)";
-/// Name of the note that tells a successor of the sandbox it is in.
+/// Name of the note that describes the sandbox to a successor.
 const SANDBOX: &str = "sandbox";
 const SPAN_S_MAX: u64 = 7 * 86_400;
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Root opens the ports and then becomes the user of `--user`, for good.
+//! Root opens the ports and then becomes the user of `--user` permanently.
 //!
-//! The kernel keeps user, groups and capabilities per thread, and the calls behind safe functions
-//! change those of their own; so it is done before another thread starts, and refused afterwards.
-//! Changing from root to another user drops all capabilities (capabilities(7)); supplementary
-//! groups become those of the user, and no program started later gains any right
-//! (`PR_SET_NO_NEW_PRIVS`). Root leaves behind what its pacers need: the limit of nice values that
-//! a process may take.
+//! The kernel keeps user, groups and capabilities per thread, and the safe functions change only
+//! the calling thread. The change is therefore made before another thread starts, and refused
+//! afterwards. Changing from root to another user drops all capabilities (capabilities(7));
+//! supplementary groups become those of the user, and no program started later can gain privileges
+//! (`PR_SET_NO_NEW_PRIVS`). Root first raises the limit of nice values, which the pacers need.
 //!
-//! Sources: setresuid(2), setgroups(2), capabilities(7), passwd(5), group(5), getrlimit(2).
-//! Does not ask name services such as LDAP: their users are named by numbers, `UID:GID`.
+//! Sources: setresuid(2), setgroups(2), capabilities(7), passwd(5), group(5), getrlimit(2). Does
+//! not query name services such as LDAP: their users are named by numbers, `UID:GID`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +34,7 @@ pub(super) fn check(name: &str) -> Result<(), Error> {
     find_other(name).map(drop)
 }
 
-/// Becomes the user of `--user`, for good.
+/// Becomes the user of `--user` permanently.
 ///
 /// # Errors
 /// No such user, no right to become it, or another thread runs.
@@ -43,7 +42,7 @@ pub(super) fn become_user(name: &str) -> Result<Account, Error> {
     let account = find_other(name)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     if (user, group) == (account.user, account.group) {
-        // As after an upgrade: the process was started by one that had dropped its rights.
+        // Happens after an upgrade: the predecessor had already dropped its privileges.
         set_no_new_privs(true).map_err(|error| host("prctl PR_SET_NO_NEW_PRIVS", name, error))?;
         return Ok(account);
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reload of a running server: the file, the environment and the command line are read again at
-//! SIGHUP and when an administrator asks for it, and what a running server can change is changed.
+//! SIGHUP and at an administrator's request, and the settings that a running server can change are
+//! changed.
 //!
 //! A faulty file changes nothing; the log has its lines. Settings that need a restart are named in
-//! the log, again at each reload until they are as they were or the server is restarted. Files that
-//! settings name (tokens, secrets) are read again also where their names are the same.
+//! the log, again at each reload until they have their old values or the server is restarted. Files
+//! that settings name (tokens, secrets) are read again also where their names are unchanged.
 //!
-//! Costs what reading the file costs, on the main thread, which serves nobody.
+//! Costs one read of the file on the main thread, which serves no clients.
 //!
-//! Sources: systemd.service(5) (`notify-reload`).
-//! Does not move listeners or the served folder: [`serve::Server::reload`] says what it replaces.
+//! Sources: systemd.service(5) (`notify-reload`). Does not move listeners or the served folder:
+//! [`serve::Server::reload`] lists the settings that it replaces.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,9 +28,9 @@ use crate::config::{Loaded, Sources, keys};
 /// Reloads of one server.
 pub(super) struct Reloads {
     sources: Sources,
-    /// Values that are in force, by key; keys with their default have none.
+    /// Values that are in force, by key; keys with their default are absent.
     in_force: BTreeMap<&'static str, Vec<OsString>>,
-    /// Number of reloads that were begun.
+    /// Number of reloads begun.
     begun: Arc<AtomicU64>,
 }
 
@@ -48,12 +49,12 @@ impl Reloads {
         Reloads { sources, in_force: values(loaded), begun: Arc::default() }
     }
 
-    /// The number of reloads that were begun, which goes on counting.
+    /// Returns a shared counter of the reloads begun.
     pub(super) fn begun(&self) -> Arc<AtomicU64> {
         self.begun.clone()
     }
 
-    /// Reloads at each signal and each request; has no end.
+    /// Reloads at each signal and each request; never returns.
     pub(super) async fn run(
         &mut self,
         server: &Server,
@@ -64,7 +65,7 @@ impl Reloads {
             let request = tokio::select! {
                 signal = hangup.recv() => match signal {
                     Some(()) => None,
-                    // No further signal can come.
+                    // No further signal can arrive.
                     None => return std::future::pending().await,
                 },
                 Some(request) = asked.recv() => Some(request),
@@ -89,13 +90,13 @@ impl Reloads {
             }
             if let Some(ReloadRequest(reply)) = request {
                 let outcome = reloaded.map(|report| report.outcome());
-                // One that has left reads no answer.
+                // A client that has disconnected reads no answer.
                 let _ = reply.send(outcome.map_err(|faults| faults.join("\n")));
             }
         }
     }
 
-    /// Reads all sources and puts into force what changed.
+    /// Reads all sources and applies the changes.
     ///
     /// # Errors
     /// The faults of the configuration, one text each; nothing has changed.
@@ -110,7 +111,7 @@ impl Reloads {
         if let Err(fault) = crate::log::set(&log) {
             tracing::warn!("reload: log: {fault}");
         }
-        // Without a certificate in the file, the one in use stays.
+        // Without a certificate in the file, the one in use remains.
         let certificates = ["tls_cert", "tls_self_signed"];
         let has_tls = (server.https().is_some() || server.rtsps().is_some())
             && certificates.iter().any(|name| wanted.contains_key(name));
@@ -135,7 +136,7 @@ impl Reloads {
                 None => self.in_force.remove(name),
             };
         }
-        // The secret in the file is another.
+        // The secret in the file has changed.
         if reloaded.keys_kept && !needs_restart.contains(&"hls_key_file") {
             needs_restart.push("hls_key_file");
         }
@@ -143,10 +144,10 @@ impl Reloads {
     }
 }
 
-/// A reload that an administrator asks for.
+/// A reload that an administrator requests.
 pub(super) struct ReloadRequest(oneshot::Sender<Result<ReloadOutcome, String>>);
 
-/// Has the administrator's listener, if there is one, ask for reloads; returns its requests.
+/// Lets the administrator's listener, if there is one, request reloads; returns the requests.
 pub(super) fn requests(server: &Server) -> mpsc::Receiver<ReloadRequest> {
     let (ask, asked) = mpsc::channel(1);
     server.on_reload(move || {
@@ -195,12 +196,12 @@ impl ReloadReport {
     }
 }
 
-/// Remark beside a file that may not be read.
+/// Remark about a file whose reading is denied.
 const DENIED: &str = "permission is denied to the server's user or by its sandbox, in which a new \
     file may be read where the folder of the old one is its own: not directly in /etc or a home; \
     write such a file in place, or restart the server";
 
-/// Values by key. A key with its default is as one that is not there.
+/// Returns values by key. A key with its default counts as absent.
 fn values(loaded: &Loaded) -> BTreeMap<&'static str, Vec<OsString>> {
     let is_default = |key: &keys::Key, values: &[OsString]| {
         let default = key.default().map(OsString::from);

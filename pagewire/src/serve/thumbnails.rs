@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Flags of `pagewire serve` for posters and thumbnails, and the search for ffmpeg.
 //!
-//! It is looked for once, at the start: a program that appears in PATH later is not trusted
-//! unseen.
+//! The search runs once, at the start: a program that appears in PATH later is not trusted.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ enum Thumbnails {
 }
 
 impl ThumbnailOptions {
-    /// Returns where they come from, and the bytes that they may take.
+    /// Returns the source of thumbnails, and their limit in bytes.
     pub(super) fn source(&self) -> (ThumbnailSource, u64) {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let source = match self.thumbnails {
@@ -50,7 +49,7 @@ impl ThumbnailOptions {
     }
 }
 
-/// Returns the first program of this name in these folders, absolute ones alone.
+/// Returns the first program of this name in these folders; relative folders are skipped.
 fn found(folders: impl Iterator<Item = PathBuf>, name: &str) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 > 0)
@@ -60,7 +59,7 @@ fn found(folders: impl Iterator<Item = PathBuf>, name: &str) -> Option<PathBuf> 
 }
 
 const FFMPEG: &str = "ffmpeg";
-/// This program, also after its file was replaced by a newer one.
+/// Path of this program, valid also after its file was replaced by a newer one.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 const OFF: &str = "this server makes no posters and thumbnails (--thumbnails off)";
 const MISSING: &str = "there are no posters and thumbnails: ffmpeg was not in PATH when the server \

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGUSR2 starts the program anew, as it is on the disk now, to follow this process.
+//! SIGUSR2 starts the program anew, from its current file on disk, as the successor of this
+//! process.
 //!
-//! The new process has the arguments of this one, reads the configuration by itself, and is given
-//! the listening sockets by a link that is its standard input. Once it serves, this one accepts no
-//! more and plays what it has begun to its end. One that fails, or takes too long, is stopped, and
-//! this process goes on as if nothing had been.
+//! The new process has the arguments of this one, reads the configuration itself, and receives the
+//! listening sockets over a link that is its standard input. Once it serves, this process accepts
+//! no more connections and finishes its running sessions. A new process that fails, or is too slow,
+//! is stopped, and this process continues unchanged.
 //!
-//! Costs, while both run, the memory of both; nothing per packet.
+//! Costs the memory of both processes while both run; nothing per packet.
 //!
-//! Sources: [`serve::Successor`]; nginx "Upgrading Executable on the Fly"; sd_notify(3).
-//! Does not leave the sandbox: what this process may not do, the new one may not.
+//! Sources: [`serve::Successor`]; nginx "Upgrading Executable on the Fly"; sd_notify(3). Does not
+//! leave the sandbox: the new process has the restrictions of this one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,22 +30,23 @@ pub(super) struct Program {
     arguments: Vec<OsString>,
 }
 
-/// A process that serves and follows this one.
+/// A process that serves and succeeds this one.
 pub(super) struct NewProcess {
     pub(super) successor: Successor,
     pub(super) started: Started,
 }
 
-/// A process that is killed when this is dropped before it is let go.
+/// A child process, killed on drop unless it was released.
 pub(super) struct Started {
     pub(super) pid: Pid,
     ended: oneshot::Receiver<io::Result<ExitStatus>>,
-    /// True once it serves, or its end was told: then its number may be that of another process.
+    /// True once it serves, or its end was reported: its number may then be that of another
+    /// process.
     is_let_go: bool,
 }
 
-/// Returns the server that started this process to follow it, with its sockets; `None` where this
-/// process follows nobody.
+/// Returns the server that started this process as its successor, with its sockets; `None` where
+/// this process has no predecessor.
 pub(super) fn predecessor() -> Result<Option<(Predecessor, ListeningSockets)>, Error> {
     if std::env::var_os(LINK).is_none_or(|value| value != LINK_IS_STDIN) {
         return Ok(None);
@@ -65,10 +67,10 @@ impl Program {
         Ok(Program { path, arguments: std::env::args_os().skip(1).collect() })
     }
 
-    /// Starts the program to follow `server`, and waits until it serves.
+    /// Starts the program as the successor of `server`, and waits until it serves.
     ///
     /// # Errors
-    /// The reason why it does not, in words. It has been stopped.
+    /// The reason why it does not serve, in words. It has been stopped.
     pub(super) async fn follow(
         &self,
         server: &Server,
@@ -80,7 +82,7 @@ impl Program {
             .args(&self.arguments)
             .stdin(Stdio::from(end))
             .env(LINK, LINK_IS_STDIN)
-            // They are for this process alone.
+            // These variables are for this process alone.
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_FDNAMES")
@@ -95,7 +97,7 @@ impl Program {
                     started.is_let_go = true;
                     Ok(NewProcess { successor, started })
                 }
-                // Its end of the link is closed: its status follows.
+                // Its end of the link is closed, so its exit status follows.
                 Ok(false) => Err(format!("{path}: {}", started.end().await)),
                 Err(_) => Err(format!("{path}: not ready within {READY_WAIT:?}; stopped it")),
             },
@@ -105,19 +107,19 @@ impl Program {
 }
 
 impl Started {
-    /// Waits for a child in a thread of its own, so that its end leaves nothing behind.
+    /// Waits for a child in a thread of its own, so that no zombie remains.
     fn watch(mut child: Child) -> io::Result<Started> {
-        let (told, ended) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
         let pid = Pid::from_child(&child);
         let wait = move || {
-            let _ = told.send(child.wait());
+            let _ = sender.send(child.wait());
         };
         let started = Started { pid, ended, is_let_go: false };
         std::thread::Builder::new().name("upgrade".to_owned()).spawn(wait)?;
         Ok(started)
     }
 
-    /// Returns how the process ended, in words, where that is told soon.
+    /// Returns how the process ended, in words, where that is reported soon.
     async fn end(&mut self) -> String {
         let ended = tokio::time::timeout(END_WAIT, self.early_end()).await;
         ended.unwrap_or_else(|_| "closed its link; stopped it".to_owned())
@@ -138,11 +140,11 @@ impl Started {
         status
     }
 
-    /// Logs the end of a process that has taken over; has no end itself.
+    /// Logs the end of a process that has taken over; never returns.
     pub(super) async fn log_end(mut self) {
         let pid = self.pid.as_raw_nonzero();
         match self.status().await {
-            // It may have been followed in its turn.
+            // It may have been succeeded by another process.
             Some(Ok(status)) if status.success() => {
                 tracing::info!("upgrade: process {pid}, which took over, has ended: {status}");
             }
@@ -158,15 +160,15 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // A process whose end has been told may have left its number to another. Where no thread
-        // waits for it, its end is not told, and it has its number still.
+        // The number of a process whose end has been reported may belong to another process. Where
+        // no thread waits for it, its end is not reported, and it still has its number.
         if !self.is_let_go && !matches!(self.ended.try_recv(), Ok(Ok(_))) {
             let _ = kill_process(self.pid, Signal::KILL);
         }
     }
 }
 
-/// Environment variable that tells a process of its predecessor.
+/// Environment variable that marks a process as a successor.
 pub(crate) const LINK: &str = "PAGEWIRE_HANDOVER";
 const LINK_IS_STDIN: &str = "stdin";
 /// Longer than measuring paths and checking a thousand keys take on a slow disk.

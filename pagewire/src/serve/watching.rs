@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flags of `pagewire serve` for those who watch it: the administrator's listener, the access log;
-//! and the signal on which that log's file is opened again.
+//! Flags of `pagewire serve` for monitoring: the administrator's listener and the access log; and
+//! the signal that reopens the log's file.
 //!
 //! Sources: logrotate(8) (`postrotate`), signal(7).
 
@@ -29,12 +29,12 @@ pub(super) struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// Address of the administrator's listener.
+    /// Returns the address of the administrator's listener.
     pub(super) fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }
 
-    /// Files that the server writes.
+    /// Returns the files that the server writes.
     pub(super) fn written(&self) -> Vec<PathBuf> {
         self.access_log.iter().filter(|path| path.as_os_str() != "-").cloned().collect()
     }
@@ -55,7 +55,7 @@ pub(super) fn reopen_signal() -> std::io::Result<Signal> {
     signal(SignalKind::user_defined1())
 }
 
-/// Opens logs again at each signal; has no end.
+/// Opens logs again at each signal; never returns.
 pub(super) async fn reopen_logs(server: &Server, signals: &mut Signal) {
     while signals.recv().await.is_some() {
         tracing::info!("SIGUSR1: opening logs again");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every address of the API answers as its description says.
+//! Every address of the API answers as its description states.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Server};
 use crate::{ask, await_session, get, serve, short_clip};
 
-/// Requests that a client of the description makes; those that change something last.
+/// Requests that a client of the description makes, with those that change state last.
 #[test]
 fn every_described_address_answers_in_its_described_form() {
     let server = serve(short_clip(), &[]);
@@ -47,7 +47,8 @@ fn every_described_address_answers_in_its_described_form() {
     server.stop();
 }
 
-/// Where a value is not of its schema: types, required and unknown fields, enumerations.
+/// Returns the places where a value violates its schema: types, required and unknown fields,
+/// enumerations.
 fn faults(value: &Value, schema: &Value, api: &Value) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let pointer = name.strip_prefix('#').expect("a reference within");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Causes of slow clients: one whose network loses packets and one that does not read are named as
-//! such, beside one that nothing is wrong with.
+//! Causes of slow clients: the server names a client whose network loses packets and one that does
+//! not read, but not a healthy one beside them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -45,7 +45,7 @@ fn download_that_is_not_read_is_a_session_with_a_closed_window_and_can_be_ended(
     assert_eq!(trace.status, 409, "{trace:?}");
     assert_eq!(ask(&server, "DELETE", &target, &["X-Pagewire: 1"]).status, 200);
     let mut rest = Vec::new();
-    // It ends before the file does, by a reset or the end of what was on the way.
+    // It ends before the file does, by a reset or after the bytes in transit.
     let _ = reader.read_to_end(&mut rest);
     let whole = std::fs::metadata(server.folder().join("film.ts")).expect("the clip").len();
     assert!((rest.len() as u64) < whole, "{} of {whole} bytes", rest.len());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests that pages of other sites have a browser make, and listeners that strangers reach.
+//! Requests that pages of other sites make a browser send, and listeners that strangers can reach.
 
 use std::process::Command;
 
@@ -36,7 +36,7 @@ fn cross_site_requests_change_nothing() {
     let preflight = ask(&server, "OPTIONS", &target, &["Origin: http://evil.example", json]);
     assert!(preflight.status >= 400, "{preflight:?}");
     await_session(&server, "it plays on", |found| found["id"] == row["id"]);
-    // The page itself may.
+    // The page itself may send it.
     let admin = server.admin.expect("it listens");
     let own = [json, &format!("Origin: http://{admin}"), "Sec-Fetch-Site: same-origin"];
     assert_eq!(ask(&server, "DELETE", &target, &own).status, 200);

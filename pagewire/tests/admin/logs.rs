@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The access log and the log in JSON: nothing that clients send breaks a line, and a full disk
-//! holds up nobody.
+//! The access log and the log in JSON: no input of a client breaks a line, and a full disk blocks
+//! no request.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn access_log_has_a_line_for_each_answer_and_session_and_is_opened_again() {
     assert!(behind(lines[1]).starts_with("\"GET /no%0Aline%22 HTTP/1.1\" 404 "), "{text}");
     assert!(behind(lines[2]).starts_with("\"PLAY /film.ts RTSP/1.0\" 200 "), "{text}");
     assert!(!text.contains("secret"), "{text}");
-    // As logrotate does.
+    // Renames the file as logrotate does.
     let moved = place.top().join("access.log.1");
     fs::rename(&path, &moved).expect("one file system");
     let pid = Pid::from_raw(server.pid().cast_signed()).expect("a process");
@@ -79,8 +79,8 @@ fn full_disk_under_the_access_log_keeps_serving_and_counts() {
     let metrics = ask(&server, "GET", "/metrics", &[]).text();
     assert!(!metrics.contains("\npagewire_access_log_lines_lost_total 0\n"), "{metrics}");
     let log = server.stop();
-    let told = log.matches("access log /dev/full: writing").count() as u64;
-    assert!((1..=1 + began.elapsed().as_secs() / 60).contains(&told), "once a minute: {log}");
+    let logged = log.matches("access log /dev/full: writing").count() as u64;
+    assert!((1..=1 + began.elapsed().as_secs() / 60).contains(&logged), "once a minute: {log}");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An administrator's listener and logs: health, metrics, the API, traces; and its refusals.
+//! The administrator's listener and logs: health, metrics, the API, traces, and refusals.
 //!
-//! All through the real program over loopback. [`guard`]: requests that other sites make;
+//! All tests use the real program over loopback. [`guard`]: requests that other sites make;
 //! [`api`]: every address of the description; [`metrics`]: a bounded number of series, Prometheus;
-//! [`causes`]: why a client is slow; [`traces`]: times of packets; [`logs`]: the access log, JSON.
+//! [`causes`]: causes of slow clients; [`traces`]: times of packets; [`logs`]: the access log,
+//! JSON.
 //!
-//! Nothing here asserts that something is fast.
+//! No test here asserts a speed.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +27,7 @@ use harness::clip::Clip;
 use harness::{PROGRAM, Place, Server, await_ok};
 use serde_json::Value;
 
-/// A server of one clip that has been read, with an administrator's listener.
+/// Starts a server of one clip that has been read, with an administrator's listener.
 fn serve(clip: Clip, options: &[&str]) -> Server {
     let place = Place::new();
     place.put("film.ts", &clip.bytes());
@@ -36,12 +37,12 @@ fn serve(clip: Clip, options: &[&str]) -> Server {
     server
 }
 
-/// A short clip, for tests in which it matters little.
+/// A short clip, for tests that depend little on it.
 fn short_clip() -> Clip {
     Clip::of_seconds(7, 2)
 }
 
-/// One request to the administrator's listener.
+/// Sends one request to the administrator's listener.
 #[track_caller]
 fn ask(server: &Server, method: &str, target: &str, fields: &[&str]) -> Answer {
     ask_with(server, (method, target), fields, "")
@@ -70,7 +71,7 @@ fn ask_with(
     line.answer().unwrap_or_else(|| panic!("{method} {target}: closed without an answer"))
 }
 
-/// The JSON that a GET is answered with.
+/// Returns the JSON in the answer to a GET.
 #[track_caller]
 fn get(server: &Server, target: &str) -> Value {
     let answer = ask(server, "GET", target, &[]);
@@ -78,7 +79,7 @@ fn get(server: &Server, target: &str) -> Value {
     serde_json::from_slice(&answer.body).expect("JSON")
 }
 
-/// The first session for which `holds` holds, as soon as there is one.
+/// Returns the first session for which `holds` is true, as soon as there is one.
 #[track_caller]
 fn await_session(server: &Server, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     await_ok(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics: what is asked of the server adds no series, a real Prometheus reads them and the rules,
-//! and the dashboard shows none that is not there.
+//! Metrics: requests from clients add no series, a real Prometheus reads the metrics and the rules,
+//! and the dashboard shows only existing series.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -24,7 +24,7 @@ fn packaging(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Names with labels, without values.
+/// Returns names with labels, without values.
 fn series(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
@@ -97,7 +97,7 @@ fn promtool(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {text}");
 }
 
-/// True when a program is installed; says so in a line otherwise.
+/// True when a program is installed; prints a line otherwise.
 fn has(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
@@ -142,10 +142,10 @@ fn prometheus_scrapes_both_formats_and_loads_the_rules() {
         behind.split_whitespace().next()?.parse::<SocketAddr>().ok()
     });
     let address = address.expect("Prometheus says where it listens");
-    // Read to the end, so that it never waits for us.
+    // Reads to the end, so that the program never blocks on its output.
     thread::spawn(move || lines.for_each(drop));
     let query = |what: &str| -> Value {
-        // Over HTTP/1.0, in which nothing comes in chunks.
+        // Over HTTP/1.0, which has no chunked encoding.
         let mut line = Line::to(address);
         line.send(format!("GET {what} HTTP/1.0\r\nHost: {address}\r\n\r\n"));
         let answer = String::from_utf8(line.rest(WAIT).0).expect("JSON is UTF-8");

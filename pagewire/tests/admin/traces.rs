@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Traces of a session: each packet that was sent has its due and its sent time.
+//! Traces of a session: each sent packet has its due time and its sent time.
 
 use std::process::Command;
 use std::time::Duration;
@@ -32,7 +32,8 @@ fn trace_has_every_packet_that_was_sent_with_its_times() {
     let mut sent_before = f64::MIN;
     for row in &rows {
         let (due, sent) = (number(row, 2), number(row, 3));
-        // A packet leaves a burst ahead of its time at most, and the wheel is coarse by a tick.
+        // A packet is sent at most one burst before its time, and the timer wheel has a resolution
+        // of one tick.
         assert!(sent >= due - 22_000.0, "{row:?}");
         assert!(sent >= sent_before, "sends are in order: {row:?}");
         sent_before = sent;
@@ -42,7 +43,7 @@ fn trace_has_every_packet_that_was_sent_with_its_times() {
         sequences.windows(2).all(|two| two[1] == two[0].wrapping_add(1)),
         "no packet is left out: {sequences:?}"
     );
-    // The player has received all of them, and none between two of them besides.
+    // The player has received all of them, and no other packet between two of them.
     let last = *sequences.last().expect("rows");
     let sequence = |packet: &Vec<u8>| u16::from_be_bytes([packet[2], packet[3]]);
     player.hear("the last packet of the trace", |heard| {
@@ -96,7 +97,8 @@ fn program_writes_a_file_that_perfetto_opens_and_lists_sessions() {
 #[test]
 fn trace_of_a_session_that_ends_has_what_was_sent() {
     let server = serve(Clip::of_seconds(23, 30), &[]);
-    // Nothing tells when a trace has begun: on a busy machine the session may have ended before.
+    // The client cannot see when a trace begins: on a busy machine the session may have ended
+    // before.
     let traced = [1, 2, 4, 8].into_iter().find_map(|seconds| {
         let mut player = Player::set_up(server.rtsp, "film.ts");
         player.play();

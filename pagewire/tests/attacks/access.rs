@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that want what a rule does not open to them: other spellings of a path, replayed and
+//! Clients that request files that no rule opens to them: other spellings of a path, replayed and
 //! altered credentials, guessed passwords and sessions, names of files in the index.
 //!
 //! Sources: RFC 7616 §5 (attacks on Digest), RFC 2326 §16, RFC 9110 §17.
@@ -48,7 +48,8 @@ fn run(arguments: &[&str], input: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
 }
 
-/// Users anna and ben, whose passwords are their names backwards, and a key of signed addresses.
+/// A server with users anna and ben, whose passwords are their names backwards, and a key of signed
+/// addresses.
 pub(crate) struct Guarded {
     pub(crate) place: Place,
     pub(crate) server: Server,
@@ -82,7 +83,7 @@ impl Guarded {
         run(&arguments, "")
     }
 
-    /// Path and query of a signed address of this server.
+    /// Returns path and query of a signed address of this server.
     fn signed_target(&self, path: &str, options: &[&str]) -> String {
         let url = self.signed(&self.server.http_url(path), options);
         url[format!("http://{}", self.server.http).len()..].to_owned()
@@ -94,7 +95,7 @@ fn top(place: &Place, name: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// One request with these header lines, on a connection of its own.
+/// Sends one request with these header lines, on a connection of its own.
 pub(crate) fn get(server: SocketAddr, target: &str, headers: &[&str]) -> Answer {
     get_from("127.0.0.1", server, target, headers)
 }
@@ -241,7 +242,7 @@ fn signed_addresses_open_their_path_to_their_client_until_their_time() {
     guarded.server.stop();
 }
 
-/// Follows every address of a playlist down to the segments, as a player does.
+/// The test follows every address of a playlist down to the segments, as a player does.
 #[test]
 fn playlists_carry_a_signature_down_to_segments_and_no_further() {
     let guarded = Guarded::new(RULES, &[]);
@@ -265,7 +266,7 @@ fn playlists_carry_a_signature_down_to_segments_and_no_further() {
         left.extend(lines.map(|line| format!("{folder}/{line}")));
     }
     assert!(segments > 0, "the film has segments");
-    // A playlist that is a file has its addresses signed, too.
+    // The addresses in a playlist that is a file are signed, too.
     guarded.place.put("private/hls/own.m3u8", b"#EXTM3U\n#EXTINF:1,\none.ts\n");
     guarded.place.put("private/hls/one.ts", b"x");
     let target = guarded.signed_target("private/hls", &["--prefix"]);
@@ -277,7 +278,7 @@ fn playlists_carry_a_signature_down_to_segments_and_no_further() {
     guarded.server.stop();
 }
 
-/// Fields of a digest challenge.
+/// Returns a field of a digest challenge.
 fn field(challenge: &str, name: &str) -> String {
     let begin = challenge.find(&format!("{name}=\"")).expect("the field") + name.len() + 2;
     challenge[begin..].split('"').next().unwrap_or_default().to_owned()
@@ -345,14 +346,14 @@ fn wrong_passwords_are_slowed_and_other_clients_are_not() {
     let wait: u32 = slowed.header("Retry-After").expect("a time").parse().expect("seconds");
     assert!((1..=10).contains(&wait), "{wait}");
     let checked = answers.iter().filter(|answer| answer.status == 401).count();
-    // Five at once, and one every ten seconds.
+    // Five attempts at once, and one every ten seconds.
     let most = 6 + began.elapsed().as_secs() / 10;
     assert!(checked as u64 <= most, "{checked} passwords were looked at");
-    // A user that was known before, one that is not, and the same user elsewhere.
+    // A known client of the user, an unknown one, and the same user from another address.
     assert_eq!(get(http, path, &[&basic("anna", "anna1")]).status, 200);
     assert_eq!(get(http, path, &[&basic("ben", "ben1")]).status, 403);
     assert_eq!(get_from("127.0.0.3", http, path, &[&basic("anna", "anna1")]).status, 200);
-    // The same over RTSP; one more may be looked at by now.
+    // The same over RTSP; one more attempt may be allowed by now.
     let mut control = Control::to(guarded.server.rtsp);
     let mut guess = |number: u32| {
         let password = basic("anna", &format!("guess {number}"));
@@ -385,18 +386,20 @@ fn a_session_is_commanded_by_its_own_client_alone() {
         let answer = stranger.ask(method, "private/film.ts", &[&session, &anna]);
         assert_eq!(answer.status, 454, "{method}: {answer:?}");
     }
-    // Media to an address that is not the client's is refused, whoever asks.
+    // Media to an address that is not the client's is refused to every user.
     let third = format!("{transport};destination=127.0.0.7");
     let refused = control.ask("SETUP", "private/film.ts/stream", &[&third, &anna]);
     assert_eq!(refused.status, 461, "{refused:?}");
-    // Admitted once, the connection needs no credentials for the same film, but for another.
+    // After one admission the connection needs no credentials for the same film, but does for
+    // another.
     assert_eq!(control.ask("PLAY", "private/film.ts", &[&session]).status, 200);
     assert_eq!(control.ask("DESCRIBE", "private/film.ts", &[]).status, 200);
     assert_eq!(control.ask("DESCRIBE", "private/other.ts", &[]).status, 401);
     guarded.server.stop();
 }
 
-/// SETUPs of interleaved sessions until one is refused, at most `most`; the number that were not.
+/// Sends SETUPs of interleaved sessions until one is refused, at most `most`; returns the number
+/// accepted.
 fn sessions_until_refused(
     server: SocketAddr,
     (name, user): (&str, &str),
@@ -418,8 +421,8 @@ fn sessions_until_refused(
 #[test]
 fn sessions_beyond_their_limits_are_refused() {
     let rules = RULES.replace("[\"anyone\"]", "[\"users\"]");
-    // Half a megabit a second, as the clips have.
-    for (options, sessions, said) in [
+    // Half a megabit a second, the rate of the clips.
+    for (options, sessions, reason) in [
         (&["--sessions-per-user", "2"][..], 2, "your user"),
         (&["--rate-per-user", "1100K"], 2, "your user"),
         (&["--sessions-per-asset", "3"], 3, "as many clients play this"),
@@ -430,9 +433,9 @@ fn sessions_beyond_their_limits_are_refused() {
         let (found, refused) = sessions_until_refused(rtsp, ("open/a.ts", "ben"), 10);
         let refused = refused.unwrap_or_else(|| panic!("{options:?}: nothing is refused"));
         assert_eq!((found, refused.status), (sessions, 453), "{options:?}");
-        assert!(refused.text().contains(said), "{refused:?}");
+        assert!(refused.text().contains(reason), "{refused:?}");
         assert!(refused.header("Retry-After").is_some(), "{refused:?}");
-        // They end with their connection, and another user has limits of his own.
+        // Sessions end with their connection, and another user has separate limits.
         let deadline = Instant::now() + Duration::from_secs(60);
         while let (0, refused) = sessions_until_refused(rtsp, ("open/a.ts", "anna"), 1) {
             assert!(Instant::now() < deadline, "{options:?}: {refused:?}");
@@ -455,10 +458,10 @@ fn sessions_beyond_their_limits_are_refused() {
 fn a_hook_that_is_down_refuses() {
     let rules = "[[access]]\npath = \"\"\nverbs = [\"play\", \"download\"]\nallow = [\"hook\"]\n\
         [[access]]\npath = \"open\"\nverbs = [\"list\"]\nallow = [\"anyone\"]\n";
-    // A port that is taken, and at which nobody listens.
-    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    taken.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
-    let address = taken.local_addr().expect("it is bound").as_socket().expect("one of IP");
+    // A port that is in use but does not accept connections.
+    let occupied = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    occupied.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    let address = occupied.local_addr().expect("it is bound").as_socket().expect("one of IP");
     let url = format!("http://{address}/");
     let guarded = Guarded::new(rules, &["--auth-url", &url]);
     let answer = get(guarded.server.http, "/open/a.ts", &[&basic("anna", "anna1")]);
@@ -466,8 +469,8 @@ fn a_hook_that_is_down_refuses() {
     guarded.server.stop();
 }
 
-/// A library that is open in part asks nobody for a password, but for who wants to log in; scripts
-/// in it do not act for those who did.
+/// A library that is partly open asks for a password only when the client wants to log in; scripts
+/// in it do not act for logged-in users.
 #[test]
 fn who_wants_to_log_in_is_asked_and_pictures_ask_nobody() {
     let guarded = Guarded::new(RULES, &[]);
@@ -496,5 +499,5 @@ fn who_wants_to_log_in_is_asked_and_pictures_ask_nobody() {
     guarded.server.stop();
 }
 
-/// Against hanging.
+/// Guards against hanging.
 const LIMIT: Duration = Duration::from_secs(60);

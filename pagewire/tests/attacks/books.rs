@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A publisher's hostile books: 400 archives changed at random places and sealed as one library.
-//! Each is sealed or refused by name, nothing is written outside the target, and every book that
-//! was sealed verifies against its source.
+//! Each is sealed or refused by name, no file is written outside the target, and every sealed book
+//! verifies against its source.
 //!
-//! Sources: SECURITY.md, "a publisher's input".
-//! Does not search for new ways to break the parser; the fuzz target `epub` does.
+//! Sources: SECURITY.md, "a publisher's input". Does not search for new ways to break the parser;
+//! the fuzz target `epub` does.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ use crate::harness::PROGRAM;
 use crate::harness::watchdog::{self, Outcome};
 use crate::random::Random;
 
-/// The fuzzer's seeds: a byte that tells what follows, and a small book.
+/// The fuzzer's seeds: a byte that selects the input format, and a small book.
 const SEEDS: [&[u8]; 3] = [
     include_bytes!("../../../fuzz/seeds/epub/book"),
     include_bytes!("../../../fuzz/seeds/epub/changes"),
@@ -31,7 +31,7 @@ fn hostile_books_are_sealed_right_or_refused_by_name() {
     let mut random = Random::seeded(5);
     for number in 0..BOOKS {
         let mut book = SEEDS[number % SEEDS.len()][1..].to_vec();
-        // Most archives whose length changes are refused at once; a flipped bit reaches further.
+        // Most archives whose length changes are refused at once; a flipped bit gets further.
         if number % 4 == 0 {
             random.mutate(&mut book);
         } else {
@@ -81,7 +81,7 @@ fn hostile_books_are_sealed_right_or_refused_by_name() {
 
     let left = names(folder);
     assert_eq!(left, ["books", "keys", "passphrase", "sealed"], "nothing else was made");
-    // With the refused ones out of the way every source has its sealed book.
+    // Without the refused ones every source has its sealed book.
     for name in &refused {
         fs::remove_file(folder.join("books").join(name)).expect("it was put there");
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The canary: a paced session that plays beside an attack and must not notice it.
+//! The canary: a paced session that plays beside an attack and must not be affected by it.
 //!
-//! It is `pagewire play`, so its lateness is by the kernel's time stamps. Every packet must reach
-//! its socket: missing ones are allowed only where the kernel counts as many that it dropped there,
-//! since a busy machine may keep the canary from its core for longer than its buffer lasts. After
-//! the attack it goes on for [`PACKETS_AFTER`] packets.
+//! It is `pagewire play`, so its lateness is measured by the kernel's time stamps. Every packet
+//! must reach its socket: missing ones are allowed only where the kernel counts as many that it
+//! dropped there, since a busy machine may keep the canary from its core for longer than its buffer
+//! lasts. After the attack it continues for [`PACKETS_AFTER`] packets.
 //!
-//! `make test-attacks` sets `PAGEWIRE_CANARY_MS`, a bound of the lateness of 99.9 % of the packets.
-//! Then the canary has 5 Mb/s instead of one, plays for [`PLAY_LEAST`], and may lose nothing.
+//! `make test-attacks` sets `PAGEWIRE_CANARY_MS`, a bound on the lateness of 99.9 % of the packets.
+//! The canary then has 5 Mb/s instead of one, plays for [`PLAY_LEAST`], and may lose nothing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::harness::{PROGRAM, Server, watchdog};
 /// The asset that it plays.
 pub(crate) const NAME: &str = "canary.ts";
 
-/// A minute, which no attack outlasts.
+/// A clip of one minute, longer than any attack.
 pub(crate) fn clip() -> Vec<u8> {
     Clip { bits_per_second: bits_per_second(), ..Clip::of_seconds(1, 60) }.bytes()
 }
@@ -38,7 +38,7 @@ pub(crate) fn is_judged() -> bool {
     lateness_bound_ms().is_some()
 }
 
-/// Bound of the lateness in milliseconds, where it is to be judged.
+/// Returns the bound on the lateness in milliseconds, where it is to be judged.
 fn lateness_bound_ms() -> Option<f64> {
     let bound = std::env::var_os("PAGEWIRE_CANARY_MS")?;
     Some(bound.to_str().and_then(|ms| ms.parse().ok()).expect("PAGEWIRE_CANARY_MS: milliseconds"))
@@ -53,7 +53,7 @@ pub(crate) struct Canary<'a> {
 }
 
 impl Canary<'_> {
-    /// Starts to play; the attack begins when its first packets are on their way.
+    /// Starts to play; the attack begins when its first packets have been sent.
     #[track_caller]
     pub(crate) fn play(server: &Server) -> Canary<'_> {
         let before = sent(&server.index());
@@ -70,7 +70,7 @@ impl Canary<'_> {
         canary
     }
 
-    /// Lets it play on for a while, stops it, and asserts that it missed no packet.
+    /// Lets it continue for a while, stops it, and asserts that it missed no packet.
     #[track_caller]
     pub(crate) fn assert_unharmed(mut self) {
         self.play_on();
@@ -89,7 +89,7 @@ impl Canary<'_> {
              {} p99.9 {} max {} ms",
             verdict["packets"], lateness["p50"], lateness["p99"], lateness["p999"], lateness["max"],
         );
-        // It calls a loss a failure, wherever the packet went.
+        // The program reports a loss as a failure, wherever the packet was lost.
         let is_its_own = !is_judged() && lost > 0;
         assert!(status.success() || is_its_own, "canary, {status}: {verdict:#}");
         assert!(count("packets") > 0, "{verdict:#}");
@@ -122,13 +122,13 @@ impl Canary<'_> {
 
 impl Drop for Canary<'_> {
     fn drop(&mut self) {
-        // Already waited for where it gave a verdict: then neither does anything.
+        // After a verdict the process has already been waited for, and both calls have no effect.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// RTP packets sent so far, to all.
+/// Returns the RTP packets sent so far to all sessions.
 fn sent(index: &Value) -> u64 {
     index["server"]["packets"].as_u64().expect("a count")
 }
@@ -139,7 +139,7 @@ fn fresh_number() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Half a second of it.
+/// Half a second of the canary.
 const PACKETS_AFTER: u64 = 50;
 const PLAY_LEAST: Duration = Duration::from_secs(3);
 const PLAY_WAIT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transport streams and sealed films that a publisher, or whoever may write to them, made to harm:
-//! programmes that share PIDs to fill a disk, tables changed in front of a segment, a playlist that
-//! names a key elsewhere.
+//! Transport streams and sealed films that a publisher, or another user with write access to them,
+//! made to harm: programmes that share PIDs to fill a disk, tables changed in front of a segment, a
+//! playlist that names a key elsewhere.
 //!
 //! Every run has a time limit.
 //!
@@ -21,7 +21,7 @@ static CLIP: &[u8] = include_bytes!("../../assets/clip.ts");
 const PACKET: usize = 188;
 const PROGRAMMES: u16 = 128;
 
-/// A folder with a film, two keys, and what is made of it.
+/// A folder with a film, two keys, and their sealed results.
 struct Desk(TempDir);
 
 impl Desk {
@@ -49,7 +49,7 @@ impl Desk {
     }
 }
 
-/// Bytes of all files below a folder; none where it is not there.
+/// Returns the bytes of all files below a folder; 0 where it does not exist.
 fn bytes(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -60,7 +60,7 @@ fn bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// A section as one packet or more.
+/// Appends a section as one or more packets.
 fn packets(pid: u16, table: u8, number: u16, body: &[u8], counter: &mut u8, film: &mut Vec<u8>) {
     let mut section = vec![table];
     section.extend((0xb000 | (body.len() + 9) as u16).to_be_bytes());
@@ -85,8 +85,8 @@ fn packets(pid: u16, table: u8, number: u16, body: &[u8], counter: &mut u8, film
     }
 }
 
-/// The clip with 128 programmes of its picture and sound; each with a further stream that has no
-/// packets if they are to differ.
+/// Returns the clip with 128 programmes of its picture and sound; if they are to differ, each has a
+/// further stream without packets.
 fn crowd(differ: bool) -> Vec<u8> {
     let (mut film, mut counters) = (Vec::new(), [0; PROGRAMMES as usize + 1]);
     let list = (0..PROGRAMMES).flat_map(|at| [at + 1, 0xf000 + at]).flat_map(u16::to_be_bytes);

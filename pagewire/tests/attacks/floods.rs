@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Floods: one client asks for as much as it can of sessions, plays, connections and requests. Each
-//! runs into its limit with an answer that says so, and nobody else notices.
+//! Floods: one client requests as many sessions, plays, connections and requests as it can. Each
+//! flood reaches a limit whose answer names it, and no other client is affected.
 //!
-//! Sources: SECURITY.md (limits and their flags); RFC 2326 §10.5, §11.3.4.
-//! Does not have attacks that were harmless from the start ([`crate::held`]).
+//! Sources: SECURITY.md (limits and their flags); RFC 2326 §10.5, §11.3.4. Attacks that never had
+//! an effect are in [`crate::held`].
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,8 +18,8 @@ use crate::harness::rtsp::{Control, LOCALHOST, Player};
 use crate::harness::{PROGRAM, Place, Server, await_ok, await_true};
 use crate::{beside_canary, canary, serve, serve_place_by};
 
-/// PLAY as a sign of life, seeks, PAUSE and PLAY in turn, and queued plays, each as often as it can
-/// be asked: all are answered, and the session plays on.
+/// PLAY as a keep-alive, seeks, PAUSE and PLAY alternately, and queued plays, each at the highest
+/// possible rate: all are answered, and the session plays on.
 #[test]
 fn a_flood_of_plays_is_answered_and_its_session_plays_on() {
     let server = serve(&[], &[]);
@@ -40,8 +40,8 @@ fn a_flood_of_plays_is_answered_and_its_session_plays_on() {
     server.stop();
 }
 
-/// SETUPs as fast as they are answered: so many on a connection, so many from an address, each
-/// refusal with its reason, and another address is served.
+/// SETUPs at the highest possible rate: the limits per connection and per address apply, each
+/// refusal has its reason, and another address is served.
 #[test]
 fn a_flood_of_setups_is_refused_and_others_get_their_sessions() {
     let options = ["--exempt-from-limits", "none", "--sessions-per-address", "20"];
@@ -68,7 +68,7 @@ fn a_flood_of_setups_is_refused_and_others_get_their_sessions() {
     assert!(log.len() < 10_000, "{} bytes of log", log.len());
 }
 
-/// Asks for `count` sessions, of which the first `held` are given and the others refused.
+/// Requests `count` sessions, of which the first `held` are granted and the others refused.
 #[track_caller]
 fn assert_refused_after(
     held: usize,
@@ -89,8 +89,8 @@ fn assert_refused_after(
     }
 }
 
-/// Subtitles of 20 MB, since each of their 4 MB becomes five, asked for on forty connections that
-/// read nothing of them: the texts in memory are as many as the share of an address.
+/// Subtitles of 20 MB, since each of their 4 MB becomes five, requested on forty connections that
+/// never read: the texts in memory are limited to the share of an address.
 #[test]
 fn long_texts_that_nobody_reads_are_bounded_and_others_get_theirs() {
     let cues: String = (0..1250)
@@ -131,14 +131,16 @@ fn long_texts_that_nobody_reads_are_bounded_and_others_get_theirs() {
     server.stop();
 }
 
-/// A session that is only set up ends in time, signs of life or none, and one that plays goes on.
+/// A session that is only set up ends in time, with or without keep-alives, and one that plays
+/// continues.
 #[test]
 fn sessions_that_are_not_played_end() {
-    // The canary has to be quicker, too.
+    // The deadline must be shorter for the canary, too.
     end_without_play("5");
 }
 
-/// Sets sessions up and does not play them until they have ended; returns how long the first lived.
+/// Sets sessions up and does not play them until they have ended; returns the lifetime of the
+/// first.
 #[track_caller]
 fn end_without_play(within_s: &str) -> Duration {
     let server = serve(&[], &["--play-within", within_s]);
@@ -161,7 +163,7 @@ fn end_without_play(within_s: &str) -> Duration {
         lived = began.elapsed();
         server.await_index("all of them end, and the canary does not", |index| {
             let counts = &index["server"];
-            // A few descriptors for this connection, those that ask for the index, and files.
+            // A few descriptors for this connection, the ones that request the index, and files.
             counts["refusals"]["not_played"] == 12
                 && counts["sessions"] == 1
                 && self::descriptors(&server) <= descriptors + 8
@@ -171,7 +173,7 @@ fn end_without_play(within_s: &str) -> Duration {
     lived
 }
 
-/// More connections than an address may have: the others are told so, or at least closed, and
+/// More connections than an address may have: the others get an error, or are at least closed, and
 /// another address is served.
 #[test]
 fn a_flood_of_connections_takes_no_more_than_an_addresss_share() {
@@ -180,7 +182,7 @@ fn a_flood_of_connections_takes_no_more_than_an_addresss_share() {
     beside_canary(&server, || {
         let held = (0..20).map(|_| {
             let mut control = Control::from_address(ATTACKER, server.rtsp);
-            // One that says nothing is closed after a while.
+            // An idle connection is closed after a while.
             assert_eq!(control.ask("OPTIONS", canary::NAME, &[]).status, 200);
             control
         });
@@ -256,11 +258,11 @@ fn a_reserve_of_descriptors_stays_whatever_clients_take() {
                 break answer;
             }
             assert!(began.elapsed() < LONG, "60 more connections are all accepted");
-            // A file that was open for a moment left a place since.
+            // A file that was open for a moment has since freed a descriptor.
             lines.push(Line::to(server.rtsp));
         };
         assert_eq!((refused.status, refused.header("Retry-After")), (503, Some("10")));
-        // 144 are below the mark, and some above it are open for a moment.
+        // 144 are below the limit, and some above it are open for a moment.
         assert!(descriptors(&server) <= 156, "{} descriptors", descriptors(&server));
         assert_eq!(kept.ask("DESCRIBE", canary::NAME, &[]).status, 200, "files can be opened");
         drop((lines, controls));
@@ -270,14 +272,14 @@ fn a_reserve_of_descriptors_stays_whatever_clients_take() {
     });
 }
 
-/// Requests on one connection come at their pace, whatever the peer sends at once.
+/// Requests on one connection are served at a limited rate, whatever the peer sends at once.
 #[test]
 fn a_flood_of_requests_waits_and_others_do_not() {
     flood_requests(440);
 }
 
-/// Sends so many requests on a connection of each port, all at once: two seconds' worth are
-/// answered at once, the rest at 200 a second. Returns the shorter time that it took.
+/// Sends `count` requests at once on a connection of each port: two seconds' worth are answered at
+/// once, the rest at 200 a second. Returns the shorter time.
 #[track_caller]
 fn flood_requests(count: usize) -> Duration {
     let server = serve(&[("a.bin", b"a")], &["--exempt-from-limits", "none"]);
@@ -297,7 +299,7 @@ fn flood_requests(count: usize) -> Duration {
     })
 }
 
-/// Sends a request so many times; the time to the last answer.
+/// Sends a request `count` times; returns the time to the last answer.
 fn answered(server: SocketAddr, request: &str, count: usize) -> Duration {
     let mut line = Line::from_address(ATTACKER, server);
     let began = Instant::now();
@@ -338,7 +340,7 @@ fn media_is_sent_neither_to_services_nor_to_itself() {
     assert_eq!(control.ask("SETUP", canary::NAME, &[&ports(1022, 1023)]).status, 200);
 }
 
-/// Asks in pipelined batches, one at least, for so long; the number of requests.
+/// Sends pipelined batches, at least one, for `length`; returns the number of requests.
 fn flood(player: &mut Player, turn: &[&str], length: Duration) -> usize {
     let (session, name, began) = (player.session.clone(), player.name.clone(), Instant::now());
     let mut asked = 0;
@@ -367,20 +369,20 @@ fn flood(player: &mut Player, turn: &[&str], length: Duration) -> usize {
     }
 }
 
-/// Descriptors the server has open.
+/// Returns the number of descriptors that the server has open.
 fn descriptors(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
 }
 
 const PLAYS: [&[&str]; 5] =
     [&["PLAY"], &["PLAY npt=0-"], &["PLAY npt=30-", "PLAY npt=0-"], &["PAUSE", "PLAY"], QUEUED];
-/// Pieces, which are queued in turn.
+/// Ranges that are queued one after the other.
 const QUEUED: &[&str] = &["PLAY npt=0-1", "PLAY npt=3-4"];
-/// Plays of a film of 14 s that begin where parameter sets are lacking.
+/// Plays of a film of 14 s that begin where parameter sets are missing.
 const LED: [&[&str]; 4] =
     [&["PLAY npt=3-"], &["PLAY npt=9-", "PLAY npt=3-"], &["PAUSE", "PLAY npt=4-"], QUEUED_LED];
 const QUEUED_LED: &[&str] = &["PLAY npt=3-3.1", "PLAY npt=4-4.1"];
-/// Nothing listens there, and nothing is sent to a session that is not played.
+/// No process listens there, and nothing is sent to a session that is not played.
 const PORTS: &[&str] = &["Transport: RTP/AVP;unicast;client_port=5000-5001"];
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
@@ -396,8 +398,8 @@ mod timed {
         server.index()["server"]["packets"].as_u64().expect("a count")
     }
 
-    /// Whatever is asked for, for a second or two each: what is sent is what two players at rest
-    /// get.
+    /// Every kind of request, for a second or two each: the server sends only as much as two
+    /// players without an attack receive.
     #[test]
     fn a_flood_of_plays_sends_no_more_than_time_allows() {
         assert_no_more_than_time_allows(canary::NAME, &PLAYS, canary::bits_per_second());
@@ -440,8 +442,8 @@ mod timed {
         assert!(took > Duration::from_millis(1900), "800 requests were carried out in {took:?}");
     }
 
-    /// A viewer who comes while the processor has no room is told when to come back; those who play
-    /// get their playlists and segments.
+    /// While the processor is overloaded, a new viewer gets a time to retry; playing viewers get
+    /// their playlists and segments.
     #[test]
     fn new_viewers_of_a_busy_server_get_503_and_others_play_on() {
         let film = Clip::of_seconds(5, 4).bytes();

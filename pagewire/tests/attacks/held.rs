@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attacks that pagewire withstood when it was first attacked, kept so that it goes on doing so:
-//! traversal paths, pipelining, slow-loris, thousands of sessions and of downloads, junk at the
-//! RTCP port.
+//! Attacks that pagewire withstood when it was first attacked, kept as regression tests: traversal
+//! paths, pipelining, slow-loris, thousands of sessions and of downloads, junk at the RTCP port.
 //!
-//! Sources: RFC 2326, RFC 9110 and RFC 9112 for what is well formed; RFC 3986 §5.2.4 and §2.1 for
+//! Sources: RFC 2326, RFC 9110 and RFC 9112 for well-formed requests; RFC 3986 §5.2.4 and §2.1 for
 //! the spellings of paths.
 
 use std::thread;
@@ -14,7 +13,7 @@ use crate::harness::rtsp::{Control, LOCALHOST, Player, PortPair, session_of};
 use crate::random::Random;
 use crate::{beside_canary, canary, serve};
 
-/// Escapes, dot segments, separators and encodings that lead out of the folder somewhere.
+/// Escapes, dot segments, separators and encodings that lead out of the folder.
 #[test]
 fn traversal_paths_reach_nothing_outside_the_folder() {
     let server = serve(&[("inside.bin", b"inside")], &[]);
@@ -49,7 +48,7 @@ fn traversal_paths_reach_nothing_outside_the_folder() {
     assert_eq!(http(server.http, "GET", "/inside.bin").text(), "inside");
 }
 
-/// All at once on one connection: answered in order, each with its number.
+/// All at once on one connection: they are answered in order, each with its number.
 #[test]
 fn thousands_of_pipelined_requests_are_answered_in_order() {
     let server = serve(&[], &[]);
@@ -71,8 +70,8 @@ fn thousands_of_pipelined_requests_are_answered_in_order() {
     });
 }
 
-/// Connections whose requests drip in, and others that are answered meanwhile. That the dripping
-/// ones end in time is tested with other faults (`tests/faults/limits.rs`).
+/// Connections whose requests arrive byte by byte, and others that are answered at the same time.
+/// The time limit of the slow ones is tested with other faults (`tests/faults/limits.rs`).
 #[test]
 fn requests_that_drip_in_hold_nobody_up() {
     let server = serve(&[("a.bin", b"a")], &[]);
@@ -90,7 +89,7 @@ fn requests_that_drip_in_hold_nobody_up() {
     });
 }
 
-/// Set up and torn down as fast as it is answered: nothing adds up.
+/// Set up and torn down as fast as they are answered: no resource accumulates.
 #[test]
 fn thousands_of_sessions_come_and_go() {
     let server = serve(&[], &[]);
@@ -134,7 +133,8 @@ fn thousands_of_downloads_at_once_are_all_whole() {
     });
 }
 
-/// Noise, and reports that look right but for their source, at the port where all reports come in.
+/// Noise, and reports that are valid except for their source, at the port that receives all
+/// reports.
 #[test]
 fn junk_at_the_rtcp_port_disturbs_no_stream() {
     let server = serve(&[], &[]);
@@ -150,7 +150,7 @@ fn junk_at_the_rtcp_port_disturbs_no_stream() {
                 datagram[..4].copy_from_slice(&[0x80, 203, 0, 1]);
             }
             let socket = if turn % 8 == 0 { player.rtcp() } else { &strangers.rtp };
-            // A full queue on the way is as good as junk that was lost.
+            // A datagram that a full queue drops is as good as lost junk.
             let _ = socket.send_to(&datagram[..8 + turn % 56], to);
         }
         player

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stranger's ICMP: forged reports for every port, for the right port, and with the very packets
-//! quoted. None ends, slows or thins a session whose client is there; a port that is truly closed
-//! ends its session within seconds, by name.
+//! ICMP from a stranger: forged reports for every port, for the right port, and quoting the actual
+//! packets. No report ends, slows or thins a session whose client is present; a port that is really
+//! closed ends its session within seconds, with a log line.
 //!
 //! Sources: RFC 792, RFC 4443 (formats), RFC 5927 (the attacks).
 
@@ -23,19 +23,19 @@ const LOOPBACK: &str = "ip link set lo up";
 /// parameter problem.
 const KINDS: [(u8, u8); 8] = [(3, 0), (3, 1), (3, 2), (3, 3), (3, 4), (3, 13), (11, 0), (12, 0)];
 
-/// Two minutes, which no attack outlasts.
+/// Two minutes, longer than any attack.
 fn long(seed: u64) -> Vec<u8> {
     Clip::of_seconds(seed, 120).bytes()
 }
 
-/// A host that may send what it likes.
+/// A host that may send arbitrary packets.
 struct Stranger {
     raw: Socket,
     server: SocketAddr,
 }
 
 impl Stranger {
-    /// One who forges ICMP to `server`, the address that media is sent from.
+    /// Creates a host that forges ICMP to `server`, the address that media is sent from.
     fn of(server: SocketAddr) -> Stranger {
         let (domain, protocol) = match server {
             SocketAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
@@ -47,7 +47,7 @@ impl Stranger {
 
     /// Reports `kind` of a datagram to `client` with this payload; the kernel adds the IP header.
     fn report(&self, kind: (u8, u8), client: SocketAddr, payload: &[u8]) {
-        // The field of the MTU; other kinds have nothing there.
+        // The field of the MTU; other kinds ignore it.
         let mut message = vec![kind.0, kind.1, 0, 0, 0, 0, 2, 88];
         let udp_bytes = (8 + 1328_u16).to_be_bytes();
         match (self.server.ip(), client.ip()) {
@@ -68,18 +68,18 @@ impl Stranger {
         message.extend(udp_bytes);
         message.extend([0, 0]);
         message.extend(payload);
-        // The kernel sums ICMPv6 itself.
+        // The kernel computes the ICMPv6 checksum.
         let sum = checksum(&message).to_be_bytes();
         if self.server.is_ipv4() {
             message[2..4].copy_from_slice(&sum);
         }
         let target = SocketAddr::new(self.server.ip(), 0);
-        // A full queue on the way is as good as a report that was lost.
+        // A report that a full queue drops is as good as lost.
         let _ = self.raw.send_to(&message, &target.into());
     }
 }
 
-/// RFC 1071.
+/// Computes the checksum of RFC 1071.
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes
         .chunks(2)
@@ -91,7 +91,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// Address from which the server sends media, as a player knows it.
+/// Returns the address from which the server sends media to a player.
 fn media_of(player: &Player) -> SocketAddr {
     SocketAddr::new(player.server_rtcp.ip(), player.server_rtcp.port() - 1)
 }
@@ -132,8 +132,8 @@ fn inside_a_namespace_with_a_narrow_path() {
     end_by_a_narrow_path();
 }
 
-/// Reports are forged while `goes_on` holds of their number, and end neither the session of a
-/// client that is blind to them nor that of one whose packets are quoted.
+/// Forges reports while `goes_on` returns true for their number; they end neither the session of a
+/// client without ICMP nor that of one whose packets are quoted.
 #[track_caller]
 fn forge(server: &Server, goes_on: impl Fn(u32) -> bool) {
     let mut blind = Player::set_up(server.rtsp, "a.ts");
@@ -146,7 +146,8 @@ fn forge(server: &Server, goes_on: impl Fn(u32) -> bool) {
     sweep(&stranger);
     for _ in (0..).take_while(|round| goes_on(*round)) {
         guess(&stranger, &blind);
-        // A listener on the path quotes the very packet; this client has shown that it is there.
+        // A listener on the path quotes the actual packet; this client has shown that it is
+        // present.
         assert_eq!(known.command("GET_PARAMETER", &[]).status, 200);
         stranger.report((3, 3), client_of(&known), &last_header(&known));
         thread::sleep(Duration::from_millis(20));
@@ -166,7 +167,7 @@ fn forge(server: &Server, goes_on: impl Fn(u32) -> bool) {
     }
 }
 
-/// Segment runs are as long as before, and the log is short.
+/// Asserts that segment runs are as long as before, and the log is short.
 #[track_caller]
 fn assert_unthinned(server: Server) {
     let log = server.stop();
@@ -174,8 +175,9 @@ fn assert_unthinned(server: Server) {
     assert!(log.lines().filter(|line| line.contains("icmp of")).count() <= 4, "{log}");
 }
 
-/// The router of a narrow path quotes the packets that it drops; nobody cuts them over IPv6. Here
-/// the test is the router. Returns the time from the first report to the end of the session.
+/// The router of a narrow path quotes the packets that it drops; over IPv6 no router fragments
+/// them. Here the test is the router. Returns the time from the first report to the end of the
+/// session.
 #[track_caller]
 fn end_by_a_narrow_path() -> Duration {
     const TOO_BIG: (u8, u8) = (2, 0);
@@ -210,7 +212,7 @@ fn end_by_a_narrow_path() -> Duration {
     took
 }
 
-/// As the first attacker did: a closed port at every even port of the client, once.
+/// Repeats the first attack: reports each even port of the client as closed, once.
 fn sweep(stranger: &Stranger) {
     for port in (1024..=65_534_u16).step_by(2) {
         let client = SocketAddr::new(LOCALHOST, port);
@@ -218,7 +220,8 @@ fn sweep(stranger: &Stranger) {
     }
 }
 
-/// At the right port: all kinds, with nothing quoted, another's SSRC, an old number, another time.
+/// Reports the right port with all kinds: nothing quoted, another SSRC, an old sequence number,
+/// another timestamp.
 fn guess(stranger: &Stranger, player: &Player) {
     let client = client_of(player);
     let header = last_header(player);
@@ -231,15 +234,15 @@ fn guess(stranger: &Stranger, player: &Player) {
         for quote in [&[][..], &header[..11], &with(2, 0x80), &with(7, 1), &with(11, 1)] {
             stranger.report(kind, client, quote);
         }
-        // The very packet, in a report of a kind that passes.
+        // Quotes the actual packet in a report of a kind that the server ignores.
         if kind != (3, 3) {
             stranger.report(kind, client, &header);
         }
     }
 }
 
-/// The connection stays open and says nothing, and the client has no socket any more: its session
-/// ends. Returns how long that takes.
+/// The connection stays open and idle, and the client no longer has a socket: its session ends.
+/// Returns how long that takes.
 #[track_caller]
 fn close_a_port(server: &Server) -> Duration {
     let ports = PortPair::on(LOCALHOST);
@@ -262,15 +265,15 @@ fn await_media(ports: &PortPair) {
     assert!(ports.rtp.recv(&mut [0; 2048]).is_ok_and(|bytes| bytes > 12), "it plays");
 }
 
-/// Of reports: some thirty a round.
+/// Rounds of some thirty reports.
 const ROUNDS: u32 = 20;
 const END_WAIT: Duration = Duration::from_secs(60);
 
-/// A session believes no single report: it takes three seconds of them.
+/// A session does not trust a single report: it needs three seconds of them.
 mod timed {
     use super::*;
 
-    /// Longer than a session takes to believe a report that repeats.
+    /// Longer than a session needs to trust a repeated report.
     const ATTACK: Duration = Duration::from_secs(4);
     const BELIEVED_AFTER: Duration = Duration::from_secs(2);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wire images that a disk, or somebody who may write to the cache, has damaged: at 500 random
+//! Wire images that a disk, or a user with write access to the cache, has damaged: with 500 damaged
 //! places no wrong byte is sent, the sessions play on from the files, and the images are made
 //! again.
 //!
@@ -19,15 +19,15 @@ use crate::random::Random;
 use crate::{beside_canary, serve_place};
 
 const ASSETS: u64 = 20;
-/// With the single ones, 500.
+/// Together with the single ones, 500.
 const PLACES: u64 = 49;
 /// Assets that are played once more.
 const AGAIN: usize = 4;
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Four blocks of 64 KiB an image. All its 162 packets fit into a socket of the default size, so
-/// that a client that is late loses none.
+/// that a slow client loses none.
 fn clip(seed: u64) -> Vec<u8> {
     Clip { milliseconds: 850, bits_per_second: 2_000_000, ..Clip::of_seconds(1000 + seed, 1) }
         .bytes()
@@ -66,7 +66,7 @@ fn damage(image: &Path, places: u64, random: &mut Random) {
     let mut found = BTreeSet::new();
     while (found.len() as u64) < places {
         let at = random.below(bytes as usize) as u64;
-        // A place twice would be as it was.
+        // Flipping the same bit twice would undo the damage.
         if found.insert(at) {
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).expect("within the file");
@@ -84,7 +84,7 @@ fn images_damaged_at_500_random_places_send_no_wrong_byte() {
     }
     let server = serve_place(&place, &[]);
     for seed in 0..ASSETS {
-        // Has the image made; the session ends with its connection.
+        // Makes the server build the image; the session ends with its connection.
         Player::set_up(server.rtsp, &name(seed)).play();
     }
     server.await_index("all images are made", |_| images(&place).len() >= ASSETS as usize);
@@ -101,7 +101,7 @@ fn images_damaged_at_500_random_places_send_no_wrong_byte() {
         let again = server.log().matches("of another file or damaged; made again").count() as u64;
         (dropped, again)
     };
-    // An image that is opened only when its stream is over was not looked at.
+    // An image that is opened only when its stream is over was not verified.
     let deadline = Instant::now() + LIMIT;
     beside_canary(&server, || {
         loop {
@@ -119,7 +119,7 @@ fn images_damaged_at_500_random_places_send_no_wrong_byte() {
     let named = log.matches("is not as it was written; dropped").count() as u64;
     assert_eq!(named, dropped, "a line each: {log}");
 
-    // A damaged image is gone; the one made in its place is well.
+    // A damaged image is removed; its replacement is intact.
     let server = serve_place(&place, &[]);
     play_all(&server, &clips[..AGAIN]);
     assert_eq!(server.index()["server"]["images_dropped"], 0);

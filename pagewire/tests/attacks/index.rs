@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that ask for the index of a large folder and do not read it, each under another name of
-//! the server; and pages, compression and tags of the index.
+//! Clients that request the index of a large folder and do not read it, each under another host
+//! name of the server; and pages, compression and tags of the index.
 //!
-//! Sources: RFC 9110 §12.5.3, §13.1.2; RFC 1952.
-//! Does not wait for the end of a client that takes nothing (30 s; a test of `serve` computes
-//! it).
+//! Sources: RFC 9110 §12.5.3, §13.1.2; RFC 1952. Does not wait for the end of a client that reads
+//! nothing (30 s; a test of `serve` computes it).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +19,7 @@ use crate::harness::answer::{Answer, Line, http};
 use crate::harness::{Place, Server};
 use crate::{beside_canary, serve_place};
 
-/// Names of some length, as films have.
+/// Names as long as film names usually are.
 fn name(number: usize) -> String {
     format!("series {:02}/a film with a name of usual length, part {number:06}.bin", number % 40)
 }
@@ -41,11 +40,11 @@ fn memory(server: &Server) -> u64 {
     server.index()["server"]["memory_bytes"].as_u64().expect("a count")
 }
 
-/// Before, each held all rows: 1.4 MB of 5,000 files, 30.7 MiB of 100,000.
+/// Regression: each client held all rows: 1.4 MB of 5,000 files, 30.7 MiB of 100,000.
 #[test]
 fn client_that_does_not_read_the_index_costs_a_share_of_it() {
     let server = large_folder();
-    // Both forms are made once before, compressed and not.
+    // Both forms are generated once before, compressed and not.
     for target in ["/", "/index.json"] {
         assert_eq!(http(server.http, "GET", target).status, 200);
     }
@@ -56,7 +55,7 @@ fn client_that_does_not_read_the_index_costs_a_share_of_it() {
                 let mut line = TcpStream::connect(server.http).expect("HTTP listens");
                 let target = ["/", "/index.json"][client % 2];
                 let after = name(client * 7).replace(' ', "%20").replace('/', "%2f");
-                // More than fits any socket's buffer.
+                // More than any socket buffer holds.
                 let request = format!(
                     "GET {target}?after={after} HTTP/1.1\r\nHost: client-{client}.example:1\r\n\r\n"
                 );
@@ -64,7 +63,7 @@ fn client_that_does_not_read_the_index_costs_a_share_of_it() {
                 line
             })
             .collect();
-        // All of them are being answered.
+        // All requests are being answered.
         for line in &lines {
             line.set_read_timeout(Some(ANSWER_WAIT)).expect("a time limit");
             assert!(line.peek(&mut [0]).expect("an answer in time") > 0, "closed");
@@ -113,7 +112,7 @@ fn pages_of_the_index_are_all_of_it_once_and_the_same_compressed() {
     let wrong = http(server.http, "GET", "/index.json?limit=abc");
     assert_eq!(wrong.status, 400);
     assert!(wrong.text().contains("such as limit=100"), "{}", wrong.text());
-    // A name that is not there, past all others, and a row in the middle of a page.
+    // A missing name beyond all others, and a row in the middle of a page.
     assert_eq!(rest("after=zzz")["files"], Value::Array(Vec::new()));
     let after = rest("after=series%2007%2f&limit=1");
     assert!(after["files"][0]["name"].as_str() > Some("series 07/"), "{after:#}");
@@ -124,7 +123,7 @@ fn pages_of_the_index_are_all_of_it_once_and_the_same_compressed() {
         assert_eq!(packed.header("Content-Encoding"), Some("gzip"), "{target}");
         assert!(packed.body.len() * 4 < plain.body.len(), "{target}: {}", packed.body.len());
         let inflated = inflate(&packed.body);
-        // The counters above the rows are of another moment.
+        // The counters above the rows differ between requests.
         let rows = |text: &str| text[text.find("series").expect("rows")..].to_owned();
         assert_eq!(rows(&inflated), rows(&plain.text()), "{target}");
         let tag = plain.header("ETag").expect("a tag").to_owned();
@@ -146,7 +145,7 @@ fn ask(server: &Server, target: &str, fields: &str) -> Answer {
     line.answer().unwrap_or_else(|| panic!("{target}: closed without an answer"))
 }
 
-/// By gzip(1): another implementation than the server's.
+/// Decompresses with gzip(1): another implementation than the server's.
 fn inflate(bytes: &[u8]) -> String {
     let mut child = Command::new("gzip")
         .arg("-dc")
@@ -167,6 +166,6 @@ const FILES: usize = 2_000;
 const CLIENTS: usize = 100;
 /// 60 pages of 1,000 rows are some 20 MB.
 const PIPELINED: usize = 60;
-/// A connection's own 30 kB, a buffer of 16 KiB, and what the allocator adds.
+/// A connection's own 30 kB, a buffer of 16 KiB, and the overhead of the allocator.
 const CLIENT_BYTES_MAX: u64 = 256 << 10;
 const ANSWER_WAIT: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGKILL at random moments: whatever a server was writing into its cache then, the next one
-//! streams the right bytes.
+//! SIGKILL at random moments: after an interrupted write into the cache, the next server streams
+//! the right bytes.
 //!
 //! Sources: SECURITY.md, "the cache".
 
@@ -25,7 +25,7 @@ fn a_server_killed_at_any_moment_is_followed_by_one_that_streams_the_right_bytes
     let mut random = Random::seeded(3);
     for _ in 0..tries(KILLS) {
         let server = Server::at(&place, Command::new(PROGRAM), &[]);
-        // A scan, a wire image and a download are under way when it is killed.
+        // A scan, a wire image and a download are in progress when it is killed.
         let mut download = Line::to(server.http);
         download.send("GET /long.ts HTTP/1.1\r\nHost: h\r\n\r\n");
         let player = Player::try_set_up(Control::to(server.rtsp), "long.ts");
@@ -43,7 +43,7 @@ fn a_server_killed_at_any_moment_is_followed_by_one_that_streams_the_right_bytes
     let mut player = Player::set_up(server.rtsp, "long.ts");
     let first = player.play();
     player.hear("a part of it", |heard| heard.packets.len() > 500);
-    // A client that is late may have missed some of 1900 packets a second.
+    // A slow client may have missed some of 1900 packets a second.
     for (number, packet) in player.heard().packets.iter().enumerate() {
         let sequence = u16::from_be_bytes([packet[2], packet[3]]);
         let place = usize::from(sequence.wrapping_sub(first));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kills while wire images are made: the next start removes every unfinished file, whatever its
-//! age, and takes none from another server on the same cache that still makes one.
+//! Kills while wire images are made: the next start removes every unfinished file of any age,
+//! except files that another running server is still making in the same cache.
 //!
-//! A server is stopped (SIGSTOP) as soon as an unfinished file is seen; where it was quicker, its
-//! image is removed and made again.
+//! A server is stopped (SIGSTOP) as soon as an unfinished file is seen; where the server was
+//! quicker, its image is removed and made again.
 //!
-//! Sources: flock(2): a lock ends with the last descriptor, so a killed maker holds none.
-//! Does not damage finished files.
+//! Sources: flock(2): a lock ends with the last descriptor, so a killed maker holds none. Does not
+//! damage finished files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn killed_servers_leave_nothing_for_longer_than_a_start() {
     fs::create_dir_all(&plans).expect("a folder");
     fs::write(plans.join("0123456789abcdef.key.tmp"), [7; 4096]).expect("room for a file");
     for round in 0..KILLS {
-        // Dropped without a stop it is killed by SIGKILL.
+        // Dropped without a stop, so it is killed by SIGKILL.
         drop(stopped_amid_an_image(&place));
         assert_eq!(making(&place).len(), 1, "round {round}: it was making an image");
     }
@@ -42,7 +42,7 @@ fn killed_servers_leave_nothing_for_longer_than_a_start() {
 #[test]
 fn a_start_takes_nothing_from_a_server_that_makes_an_image() {
     let place = film();
-    // As slow a disk as there is.
+    // Simulates an extremely slow disk.
     let maker = stopped_amid_an_image(&place);
     let pid = Pid::from_raw(maker.pid() as i32).expect("a process");
     let making = making(&place);
@@ -67,7 +67,8 @@ fn film() -> Place {
     place
 }
 
-/// A server that finds nothing unfinished at its start, and is stopped while it makes an image.
+/// Returns a server that finds no unfinished file at its start, and is stopped while it makes an
+/// image.
 #[track_caller]
 fn stopped_amid_an_image(place: &Place) -> Server {
     let deadline = Instant::now() + WAIT;
@@ -93,7 +94,7 @@ fn stopped_amid_an_image(place: &Place) -> Server {
     }
 }
 
-/// A signal is on its way for a moment.
+/// The delivery of a signal takes a moment.
 #[track_caller]
 fn await_stopped(pid: u32, deadline: Instant) {
     // proc_pid_stat(5): the state follows the name in parentheses; each thread has its own.
@@ -113,19 +114,20 @@ fn await_stopped(pid: u32, deadline: Instant) {
     }
 }
 
-/// Images that are being written: a file that was made this moment has neither bytes nor a lock.
+/// Returns images that are being written: a file that has just been created has neither bytes nor a
+/// lock.
 fn making(place: &Place) -> Vec<PathBuf> {
     let mut paths = files(&place.cache().join("images"), "tmp");
     paths.retain(|path| fs::metadata(path).is_ok_and(|found| found.len() > 0));
     paths
 }
 
-/// Finished images.
+/// Returns the finished images.
 fn images(place: &Place) -> Vec<PathBuf> {
     files(&place.cache().join("images"), "wire")
 }
 
-/// Temporary files of the whole cache.
+/// Returns the temporary files of the whole cache.
 fn unfinished(place: &Place) -> Vec<PathBuf> {
     ["plans", "images"].iter().flat_map(|part| files(&place.cache().join(part), "tmp")).collect()
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attacks by way of files: long scans asked for and abandoned, files that are no streams or never
-//! the same.
+//! Attacks through files: long scans requested and abandoned, files that are not streams or that
+//! change constantly.
 //!
-//! A file that takes hours to scan is a clip with a hole of a tebibyte behind it: it takes no disk
-//! and has to be read to its end. Work is measured by the bytes that the server's calls have read.
+//! A file that takes hours to scan is a clip followed by a hole of a tebibyte: it uses no disk
+//! space and must be read to its end. Work is measured by the bytes that the server's system calls
+//! have read.
 //!
 //! Sources: proc_pid_io(5), flock(2), fcntl_locking(2), RFC 2326 §12.31 (Retry-After).
 
@@ -24,8 +25,8 @@ use crate::harness::rtsp::Control;
 use crate::harness::{PROGRAM, Place, Server};
 use crate::{beside_canary, canary, serve_place};
 
-/// Puts a file into the folder that is no stream before its end is seen; `false` where the file
-/// system holds no file of this size.
+/// Puts a file into the folder that is recognised as no stream only at its end; `false` where the
+/// file system cannot hold a file of this size.
 fn put_endless(place: &Place, name: &str) -> bool {
     let path = place.put(name, &Clip::of_seconds(7, 1).bytes());
     let file = File::options().write(true).open(path).expect("it was put there");
@@ -36,7 +37,7 @@ fn put_endless(place: &Place, name: &str) -> bool {
     resized.is_ok()
 }
 
-/// Bytes that the server's system calls have read so far.
+/// Returns the bytes that the server's system calls have read so far.
 fn bytes_read(server: &Server) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("it runs");
     let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
@@ -49,7 +50,7 @@ fn describe(control: &mut Control, server: &Server, name: &str) {
     assert!(control.line.send(format!("DESCRIBE {url} RTSP/1.0\r\nCSeq: 1\r\n\r\n")));
 }
 
-/// Waits until the server scans files whose names begin so, or until it no longer does.
+/// Waits until the server scans files with this prefix, or until it no longer does.
 #[track_caller]
 fn await_scans(server: &Server, prefix: &str, is_awaited: bool) {
     let what = if is_awaited { "files are scanned" } else { "no file is scanned" };
@@ -57,13 +58,13 @@ fn await_scans(server: &Server, prefix: &str, is_awaited: bool) {
     server.await_index(&format!("{prefix}: {what}"), |index| {
         let scans = index["scans"].as_array().into_iter().flatten();
         let mut names = scans.filter_map(|scan| scan["name"].as_str());
-        // What is listed is under way only if it is read, too.
+        // A file listed as being read counts only while it is read.
         names.any(|name| name.starts_with(prefix)) == is_awaited
             && (!is_awaited || bytes_read(server) - before > MUCH_BYTES)
     });
 }
 
-/// Four of these stopped RTSP for everyone, until they were read or for ever.
+/// Regression: four such scans blocked RTSP for everyone, until the files were read or for ever.
 #[test]
 fn scans_of_large_files_delay_no_other_describe_and_end_when_nobody_waits() {
     let place = Place::new();
@@ -84,13 +85,13 @@ fn scans_of_large_files_delay_no_other_describe_and_end_when_nobody_waits() {
             waiting.push(control);
         }
         await_scans(&server, "endless-", true);
-        // Neither those that are planned nor short ones wait for the long ones.
+        // Neither planned files nor short ones wait for the long ones.
         let mut control = Control::to(server.rtsp);
         for _ in 0..20 {
             assert_eq!(control.ask("DESCRIBE", "planned.ts", &[]).status, 200);
         }
         assert_eq!(control.ask("DESCRIBE", "fresh-0.bin", &[]).status, 200);
-        // A client that sends bytes ahead and leaves is gone as well.
+        // A client that sends bytes ahead and disconnects is gone as well.
         waiting[0].line.send("OPTIONS * RTSP/1.0\r\nCSeq: 2\r\n\r\n");
         drop(waiting);
         await_scans(&server, "endless-", false);
@@ -98,7 +99,7 @@ fn scans_of_large_files_delay_no_other_describe_and_end_when_nobody_waits() {
     });
 }
 
-/// The places for scans are bounded, and one address does not have them all.
+/// The number of concurrent scans is bounded, and one address cannot use all of it.
 #[test]
 fn one_address_leaves_places_for_scans_to_others() {
     let place = Place::new();
@@ -116,7 +117,7 @@ fn one_address_leaves_places_for_scans_to_others() {
             describe(&mut control, &server, name);
             waiting.push(control);
         }
-        // Each has its place, whichever connection was read first.
+        // Each has a scan, whichever connection was read first.
         server.await_index("eight files are scanned", |index| {
             let scans = index["scans"].as_array().into_iter().flatten();
             let names = scans.filter_map(|scan| scan["name"].as_str());
@@ -127,14 +128,15 @@ fn one_address_leaves_places_for_scans_to_others() {
         assert_eq!(refused.status, 503, "{refused:?}");
         assert!(refused.header("Retry-After").is_some_and(|s| s.parse::<u64>().is_ok()));
         assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "fresh.bin", &[]).status, 200);
-        // A place is free again as soon as one of them leaves.
+        // A scan slot is free again as soon as one client disconnects.
         waiting.pop();
         let again = Control::from_address(stranger, server.rtsp).ask("DESCRIBE", "fresh.bin", &[]);
         assert_eq!(again.status, 200);
     });
 }
 
-/// A file without a clock is read once, however many there are and however they are spelled.
+/// A file without a clock is read once, however many such files there are and however their names
+/// are spelled.
 #[test]
 fn refusals_are_remembered_for_all_files_by_whatever_name() {
     let place = Place::new();
@@ -164,7 +166,8 @@ fn refusals_are_remembered_for_all_files_by_whatever_name() {
     });
 }
 
-/// Each scan of a recording that grows ended at its end, only to find that it had grown.
+/// Regression: each scan of a growing recording ran to the end of the file, only to find that it
+/// had grown.
 #[test]
 fn a_growing_or_vanishing_file_ends_its_scan() {
     let place = Place::new();
@@ -180,7 +183,7 @@ fn a_growing_or_vanishing_file_ends_its_scan() {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     recorder.write_all(&[0x47; 188]).expect("room for a packet");
-                    // As a recorder writes; only that it grows is judged.
+                    // Writes as a recorder does; only the growth is judged.
                     thread::sleep(Duration::from_millis(10));
                 }
             });
@@ -206,8 +209,8 @@ fn row<'a>(index: &'a Value, name: &str) -> &'a Value {
     rows.iter().find(|row| row["name"] == name).unwrap_or(&Value::Null)
 }
 
-/// Regression: readers of films made recordings of them by a lock: they had no end, and 256 of them
-/// kept others from theirs.
+/// Regression: a reader's lock marked a film as a recording without an end, and 256 such films
+/// blocked all others.
 #[test]
 fn locks_of_readers_make_no_film_a_recording() {
     let place = Place::new();
@@ -225,7 +228,7 @@ fn locks_of_readers_make_no_film_a_recording() {
     drop(reader);
 }
 
-/// It stayed until the file was written again.
+/// Regression: the mark remained until the file was written again.
 #[test]
 fn mark_of_a_recording_goes_with_its_lock() {
     let place = Place::new();
@@ -237,7 +240,7 @@ fn mark_of_a_recording_goes_with_its_lock() {
         server.await_index("it is live", |index| row(index, "film.ts")["live"] == true);
         let described = Control::to(server.rtsp).ask("DESCRIBE", "film.ts", &[]);
         assert!(described.text().contains("a=range:npt=0-\r\n"), "{described:?}");
-        // No event tells of it: nothing was written, and it stays open.
+        // Unlocking causes no inotify event: nothing was written, and the file stays open.
         fcntl_lock(&writer, FlockOperation::Unlock).expect("it is held");
         server.await_index("it is complete", |index| {
             let row = row(index, "film.ts");
@@ -247,14 +250,14 @@ fn mark_of_a_recording_goes_with_its_lock() {
     drop(writer);
 }
 
-/// Watches that the server holds.
+/// Returns the number of watches that the server holds.
 fn watches(server: &Server) -> usize {
     let folder = fs::read_dir(format!("/proc/{}/fdinfo", server.pid())).expect("it runs");
     let infos = folder.filter_map(|info| fs::read_to_string(info.ok()?.path()).ok());
     infos.map(|info| info.lines().filter(|line| line.starts_with("inotify wd:")).count()).sum()
 }
 
-/// One link to a file system's root took every watch that the user had.
+/// Regression: one link to the root of a file system used up all of the user's watches.
 #[test]
 fn links_out_of_the_folder_are_not_watched() {
     let place = Place::new();
@@ -283,7 +286,8 @@ fn links_out_of_the_folder_are_not_watched() {
     });
 }
 
-/// A server that may watch four folders; `None`, with the reason printed, where that cannot be set.
+/// Starts a server that may watch four folders; returns `None`, with the reason printed, where that
+/// cannot be set.
 fn serve_with_four_watches(place: &Place) -> Option<Server> {
     let script = "echo 4 > /proc/sys/user/max_inotify_watches && exec \"$0\" \"$@\"";
     let limited = |program: &str| {
@@ -311,7 +315,7 @@ fn await_a_file_in_each(server: &Server, folders: usize, name: &str) {
     });
 }
 
-/// A folder of more folders than there are watches is served.
+/// A folder with more subfolders than there are watches is served.
 #[test]
 fn exhausted_watches_are_told_of_once() {
     let place = Place::new();
@@ -324,8 +328,9 @@ fn exhausted_watches_are_told_of_once() {
     assert_eq!(log.matches("max_user_watches").count(), 1, "{log}");
 }
 
-/// Downloads that wait for the disk took every thread that may wait, and each DESCRIBE waited
-/// behind all of them. A machine that is busy delays many of them, but not the luckiest.
+/// Regression: downloads that waited for the disk used every thread that may block, and each
+/// DESCRIBE waited behind all of them. A busy machine delays many of the requests, but not the
+/// fastest.
 #[test]
 fn a_describe_does_not_wait_behind_a_thousand_downloads() {
     let is_quick = |sent: u64| sent < FEW_BYTES;
@@ -333,9 +338,9 @@ fn a_describe_does_not_wait_behind_a_thousand_downloads() {
     assert!(sent.iter().any(|sent| is_quick(*sent)), "{sent:?}");
 }
 
-/// Bytes that are sent during each of 21 DESCRIBEs beside a thousand downloads, or fewer, up to one
-/// that is `enough`: a measure that does not depend on the machine's speed. `None`, with the reason
-/// printed, where there are too few descriptors.
+/// Returns the bytes sent during each of 21 DESCRIBEs beside a thousand downloads; stops early at
+/// one that is `enough`. This measure does not depend on the machine's speed. Returns `None`, with
+/// the reason printed, where there are too few descriptors.
 fn sent_during_describes(enough: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
     let place = Place::new();
     let file = File::create(place.folder().join("cold.bin")).expect("a file");
@@ -359,7 +364,7 @@ fn sent_during_describes(enough: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
             scope.spawn(move || {
                 let mut piece = vec![0; 256 << 10];
                 while !is_over.load(Ordering::Relaxed) {
-                    // One that has ended or has nothing at the moment gives its turn away.
+                    // A download that has ended or is idle is skipped in this round.
                     downloads.iter_mut().for_each(|download| drop(download.read(&mut piece)));
                 }
             });
@@ -387,7 +392,7 @@ fn sent_during_describes(enough: impl Fn(u64) -> bool) -> Option<Vec<u64>> {
     Some(sent)
 }
 
-/// Asks for a part of the cold file that nobody else asks for.
+/// Requests a part of the uncached file that no other download requests.
 fn download(server: &Server, number: u64) -> TcpStream {
     let mut stream = TcpStream::connect(server.http).expect("HTTP listens");
     let (from, end) = (number * DOWNLOAD_BYTES, (number + 1) * DOWNLOAD_BYTES - 1);
@@ -397,22 +402,22 @@ fn download(server: &Server, number: u64) -> TcpStream {
     stream
 }
 
-/// Against hanging.
+/// Guards against hanging.
 const LIMIT: Duration = Duration::from_secs(60);
 const ENDLESS_BYTES: u64 = 1 << 40;
 /// More than a canary sends, far less than a scan reads in the same time.
 const MUCH_BYTES: u64 = 4 << 20;
 const DOWNLOADS: u64 = 1000;
 const DOWNLOAD_BYTES: u64 = 16 << 20;
-/// The server fetches so much at a time from a disk.
+/// Bytes that the server reads from a disk in one step.
 const STEP_BYTES: u64 = 1 << 20;
-/// Of the step of each download, a sixteenth.
+/// One sixteenth of the step of each download.
 const FEW_BYTES: u64 = DOWNLOADS * STEP_BYTES / 16;
 
 mod timed {
     use super::*;
 
-    /// A folder of more folders than there are watches is still followed, by walks every ten
+    /// A folder with more subfolders than there are watches is still followed, by walks every ten
     /// seconds.
     #[test]
     fn exhausted_watches_are_told_of_once_and_replaced_by_walks() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attacks on the built program: each file holds one kind of attacker's script, bounded in time and
-//! count, and asserts the promise of SECURITY.md that it tests.
+//! Attacks on the built program: each file holds the scripts of one kind of attacker, bounded in
+//! time and count, and asserts the promise of SECURITY.md that it tests.
 //!
-//! Attacks that load a running server run beside a [`canary`]: a paced session that must lose
-//! nothing. Its lateness is printed; `make test-attacks` runs the attacks one after the other on a
-//! release build and judges the lateness, too. Tests in modules `timed` judge the clock by
-//! themselves. All packets stay on loopback or in network namespaces that the test made.
+//! Attacks on a running server run beside a [`canary`]: a paced session that must lose nothing. Its
+//! lateness is printed; `make test-attacks` runs the attacks sequentially on a release build and
+//! judges the lateness, too. Tests in modules `timed` measure time themselves. All packets stay on
+//! loopback or in network namespaces that the test created.
 //!
 //! Sources: SECURITY.md for the promises and their limits.
 //! Bad input by accident is in `tests/faults`, real clients are in `tests/interop`.
@@ -48,7 +48,8 @@ use std::process::Command;
 use canary::Canary;
 use harness::{PROGRAM, Place, Server};
 
-/// Number of tries of an attack that chance decides: `all` in the suite of attacks, else a part.
+/// Returns the number of attempts of a randomised attack: `all` in the suite of attacks, otherwise
+/// a part.
 fn tries(all: usize) -> usize {
     if canary::is_judged() { all } else { all / 2 }
 }
@@ -62,12 +63,12 @@ fn serve(files: &[(&str, &[u8])], options: &[&str]) -> Server {
     serve_place(&place, options)
 }
 
-/// As [`serve`], for a folder that stands already.
+/// As [`serve`], for an existing folder.
 fn serve_place(place: &Place, options: &[&str]) -> Server {
     serve_place_by(Command::new(PROGRAM), place, options)
 }
 
-/// As [`serve_place`], with a command that runs the program, perhaps under limits.
+/// As [`serve_place`], with a command that runs the program, possibly under limits.
 fn serve_place_by(command: Command, place: &Place, options: &[&str]) -> Server {
     place.put(canary::NAME, &canary::clip());
     let server = Server::at(place, command, options);

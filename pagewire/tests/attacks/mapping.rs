@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A source that another process changes through a mapping while it is sealed: on a file system
-//! where that sets no time, a second read notices it (`seal folder --verify`).
+//! where such writes update no time, a second read detects the change (`seal folder --verify`).
 //!
 //! Sources: mmap(2), tmpfs(5).
 
@@ -17,7 +17,7 @@ use crate::harness::PROGRAM;
 use crate::harness::watchdog;
 use crate::plants::{JOURNAL, RUN_WAIT, Share};
 
-/// A process that ends with the test, however that ends.
+/// A process that is killed with the test, however the test ends.
 struct Killed(std::process::Child);
 
 impl Drop for Killed {
@@ -28,8 +28,8 @@ impl Drop for Killed {
     }
 }
 
-/// Python changes a mapped file all the time, on a file system where that sets no time. A run is
-/// stopped when it has begun to write, until the file is another.
+/// A Python process changes a mapped file continuously, on a file system where that updates no
+/// time. A run is stopped once it has begun to write, until the file has changed.
 #[test]
 fn a_change_through_a_mapping_is_noticed_by_a_second_read() {
     let share = Share::new();
@@ -55,12 +55,12 @@ fn a_change_through_a_mapping_is_noticed_by_a_second_read() {
     let seal = ["seal", "folder", source, "out", "--key-file", "key", "--verify", "--sync", "none"];
     let deadline = Instant::now() + LONG;
     loop {
-        let (code, said) = run_stopped_amid(&share, &seal, &mapped, deadline);
-        if code == Some(1) && said.contains("mapped: changed while") {
+        let (code, stderr) = run_stopped_amid(&share, &seal, &mapped, deadline);
+        if code == Some(1) && stderr.contains("mapped: changed while") {
             break;
         }
         // It had read the file twice before it was stopped.
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(0), "{stderr}");
         assert!(Instant::now() < deadline, "not noticed within {LONG:?}");
         fs::remove_dir_all(share.path("out")).expect("removed");
     }
@@ -68,18 +68,18 @@ fn a_change_through_a_mapping_is_noticed_by_a_second_read() {
     assert_eq!(share.run(&seal).status.code(), Some(0), "nothing changes it any more");
 }
 
-/// Runs pagewire, and stops it from when it has written a part of the target until another process
-/// has changed `source`; exit status and words.
+/// Runs pagewire and stops it, from the moment it has written a part of the target until another
+/// process has changed `source`; returns exit status and output.
 fn run_stopped_amid(
     share: &Share,
     arguments: &[&str],
     source: &Path,
     deadline: Instant,
 ) -> (Option<i32>, String) {
-    let said = watchdog::unnamed_file();
+    let stderr = watchdog::unnamed_file();
     let mut command = Command::new(PROGRAM);
     command.current_dir(share.path("")).args(arguments).stdout(Stdio::null());
-    command.stderr(said.try_clone().expect("a free descriptor"));
+    command.stderr(stderr.try_clone().expect("a free descriptor"));
     let mut run = Killed(command.spawn().expect("the program under test starts"));
     while !has_begun(share) && run.0.try_wait().expect("it is our child").is_none() {
         assert!(Instant::now() < deadline, "nothing is written");
@@ -99,7 +99,7 @@ fn run_stopped_amid(
     }
     let _ = kill_process(pid, Signal::CONT);
     let status = watchdog::wait(&mut run.0, RUN_WAIT).expect("it ends");
-    (status.code(), String::from_utf8_lossy(&watchdog::contents(said)).into_owned())
+    (status.code(), String::from_utf8_lossy(&watchdog::contents(stderr)).into_owned())
 }
 
 /// True when a working folder for `out` has a file with bytes in it.
@@ -116,7 +116,7 @@ fn has_begun(share: &Share) -> bool {
     files.any(|path| fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0))
 }
 
-/// Reading them takes long enough to be stopped meanwhile.
+/// Reading this many bytes takes long enough to stop the process in between.
 const MAPPED_BYTES: usize = 16 << 20;
 const PAGE: usize = 4096;
 const LONG: Duration = Duration::from_secs(120);

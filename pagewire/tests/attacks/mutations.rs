@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests changed at random places: whatever comes, the server answers or closes, stays up, and
-//! serves everybody else.
+//! Requests changed at random places: the server answers or closes each, stays up, and serves all
+//! other clients.
 //!
-//! Sources: RFC 2326 §10, RFC 9112 for the requests that are changed.
+//! Sources: RFC 2326 §10, RFC 9112 for the unchanged requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn mutated_requests_are_answered_or_closed_and_disturb_nobody() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Sends each mutation on a connection of its own, says no more, and reads to the end.
+/// Sends each mutation on a connection of its own, ends sending, and reads to the end.
 fn send_mutations(server: SocketAddr, requests: &[&[u8]], seed: u64) {
     let mut random = Random::seeded(seed);
     for _ in 0..tries(MUTATIONS) {
@@ -62,6 +62,6 @@ fn send_mutations(server: SocketAddr, requests: &[&[u8]], seed: u64) {
     }
 }
 
-/// On either port, in the suite of attacks.
+/// Number for each port, in the suite of attacks.
 const MUTATIONS: usize = 3000;
 const ANSWER_WAIT: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kept plans damaged at random places: what is streamed is the file, whatever its plan was changed
-//! to while no server ran.
+//! Stored plans damaged at random places while no server runs: the server still streams the bytes
+//! of the file.
 //!
 //! Sources: SECURITY.md, "the cache".
 
@@ -21,7 +21,7 @@ use crate::tries;
 #[test]
 fn plans_damaged_at_random_places_never_stream_a_wrong_byte() {
     let place = Place::new();
-    // Plans are written through to the disk; this file system has none.
+    // Plans are synced to disk; this file system has no disk.
     let memory = TempDir::new_in("/dev/shm").ok();
     if let Some(memory) = &memory {
         symlink(memory.path(), place.cache()).expect("a link to the cache");
@@ -54,13 +54,14 @@ fn plans_damaged_at_random_places_never_stream_a_wrong_byte() {
     }
 }
 
-/// Nobody waits for a pipe, follows a link or has memory for a file without end.
+/// The server does not block on a pipe, follow a link or read an endless file into memory.
 #[test]
 fn plants_in_the_cache_are_replaced_and_hold_nobody_up() {
     let place = Place::new();
     let clip = clip(0);
     place.put("00.ts", &clip);
-    // What waits for a plant would wait beyond the limits of the client and of the stop.
+    // A server that blocked on a planted file would exceed the limits of the client and of the
+    // stop.
     let plays = |server: &Server| assert_plays(server, "00.ts", &clip);
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
     plays(&server);
@@ -94,13 +95,13 @@ fn plants_in_the_cache_are_replaced_and_hold_nobody_up() {
     }
 }
 
-/// A quarter of a second: it is played again and again.
+/// A quarter of a second: it is played repeatedly.
 fn clip(seed: u64) -> Vec<u8> {
     Clip { seed: 100 + seed, milliseconds: 250, bits_per_second: 1_000_000, with_clock: true }
         .bytes()
 }
 
-/// A server without wire images, so that the plan decides every packet.
+/// Starts a server without wire images, so that the plan decides every packet.
 fn server_that_planned_all(place: &Place) -> Server {
     let server = Server::at(place, Command::new(PROGRAM), &["--cache-size", "0"]);
     server.await_index("all are planned", |index| {

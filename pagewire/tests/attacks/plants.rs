@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names that a hostile local user plants where `pagewire seal` and `unseal` write: symlinks to
-//! somebody else's folder, pipes, devices, second names of files, headers with absurd costs.
+//! Names that a hostile local user plants in the folders where `pagewire seal` and `unseal` write:
+//! symlinks to another user's folder, pipes, devices, hard links, headers with absurd costs.
 //!
-//! Every run has a time limit. What must stay as it is, is compared byte for byte afterwards. Tests
-//! that need another user's files run as root only and skip else.
+//! Every run has a time limit. Files that must not change are compared byte for byte afterwards.
+//! Tests that need another user's files run as root only and are skipped otherwise.
 //!
 //! Sources: symlink(7), fifo(7), link(2); SECURITY.md (local users).
 
@@ -24,7 +24,7 @@ use crate::harness::watchdog::{self, Outcome};
 use crate::random::Random;
 use crate::tries;
 
-/// A folder in which a stranger can write, with a victim's folder, a source and a key.
+/// A folder that a stranger can write to, with a victim's folder, a source and a key.
 pub(crate) struct Share(TempDir);
 
 impl Share {
@@ -64,7 +64,8 @@ impl Share {
         self.run(&["unseal", "folder", source, target, "--key-file", "key"])
     }
 
-    /// The folder holds what was sealed, and nothing that is unfinished is left in it.
+    /// Asserts that the folder opens to the sealed files, and that no unfinished file is left in
+    /// it.
     #[track_caller]
     fn assert_opens(&self, sealed: &str) {
         let run = self.run(&[
@@ -87,7 +88,7 @@ impl Share {
     }
 }
 
-/// Every name below a folder, with the bytes of files and the targets of links.
+/// Returns every name below a folder, with the bytes of files and the targets of links.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -115,8 +116,8 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Names of working folders for `out` that a stranger would guess: those of version 0.1, and those
-/// of this version with some digits.
+/// Returns names of working folders for `out` that a stranger would guess: those of version 0.1,
+/// and those of this version with some digits.
 fn guessed(kind: &str) -> [String; 3] {
     [
         ".pagewire-unfinished-out".to_owned(),
@@ -144,7 +145,7 @@ fn a_link_under_a_working_folder_s_name_leaves_its_victim_as_it_is() {
             match kind {
                 "seal" => {
                     share.assert_opens("out");
-                    // Source of the other half.
+                    // The source of the other half of the loop.
                     let _ = fs::remove_dir_all(share.path("sealed"));
                     fs::rename(share.path("out"), share.path("sealed")).expect("a name");
                 }
@@ -164,7 +165,7 @@ fn a_folder_moved_or_given_to_a_working_folder_s_name_is_not_emptied() {
     let share = Share::new();
     let victim = share.victim();
     let [_, first, second] = guessed("seal");
-    // A user who can write in the share can move its entries, also the victim's own folder.
+    // A user who can write to the share can move its entries, including the victim's own folder.
     fs::rename(share.path("victim"), share.path(&first)).expect("moved");
     fs::create_dir(share.path(&second)).expect("a folder");
     fs::write(share.path(&second).join("bait"), "bait").expect("a file");
@@ -207,8 +208,8 @@ fn a_stranger_s_link_in_place_of_the_target_is_refused() {
     }
 }
 
-/// Plants each thing that is no journal of this user's under `name`, and asks `check`, which gets
-/// the words that must be said of it.
+/// Plants under `name` each kind of file that is not a journal of this user, and calls `check` with
+/// the expected words of the message.
 fn each_plant(share: &Share, name: &Path, check: impl Fn(&str)) {
     let precious = share.path("precious");
     let rw = Mode::RUSR | Mode::WUSR;
@@ -276,7 +277,7 @@ fn what_is_planted_as_a_journal_in_a_source_does_not_hang_its_reader() {
     let journal = share.path("sealed").join(JOURNAL);
     fs::rename(&journal, share.path("kept")).expect("a name");
     each_plant(&share, &journal, |found| {
-        // A reader takes a journal with several names: a key checks what is in it.
+        // A reader accepts a journal with several hard links: a key authenticates its content.
         let found = if found == "2 names" { "no header of a sealed folder" } else { found };
         let verify = ["seal", "verify", "folder", "sealed", "--key-file", "key"];
         for run in [share.unseal("sealed", "opened"), share.run(&verify)] {
@@ -292,8 +293,8 @@ fn a_header_that_asks_for_terabytes_costs_nothing() {
     refuse_absurd_costs();
 }
 
-/// Has headers refused whose cost, paid by mistake, takes minutes or all memory; returns the
-/// longest time that a refusal took.
+/// Asserts that headers are refused whose cost would use minutes or all memory; returns the longest
+/// time of a refusal.
 #[track_caller]
 fn refuse_absurd_costs() -> Duration {
     let share = Share::new();
@@ -341,7 +342,7 @@ fn folders_swapped_for_links_during_a_run_lead_nowhere() {
     symlink(share.path("victim/deep"), share.path("trap")).expect("a link");
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Atomic, and so always one of the two.
+            // The exchange is atomic, so the name always refers to one of the two.
             let (deep, trap) = (share.path("out/deep"), share.path("trap"));
             while !ended.load(Ordering::Relaxed) {
                 let exchange = rustix::fs::RenameFlags::EXCHANGE;
@@ -352,7 +353,7 @@ fn folders_swapped_for_links_during_a_run_lead_nowhere() {
         for _ in 0..tries(8) {
             let force = ["--key-file", "key", "--force", "--sync", "none"];
             let run = share.run(&[&["seal", "folder", "source", "out"][..], &force].concat());
-            // Files of the swapped folder may fail; none of them is the victim's.
+            // Files of the swapped folder may fail; none of the victim's is touched.
             assert!(matches!(run.status.code(), Some(0 | 1)), "{}: {}", run.status, run.stderr);
         }
         ended.store(true, Ordering::Relaxed);
@@ -386,7 +387,7 @@ fn killed_again_and_again_beside_planted_names_it_ends_whole() {
         while working(&share).is_empty() && run.try_wait().expect("it is our child").is_none() {
             thread::sleep(LOOK_EVERY);
         }
-        // Each a little later than the one before.
+        // Each kill is a little later than the one before.
         thread::sleep(Duration::from_millis(resumed * KILL_LATER_MS));
         // It may have ended.
         let _ = run.kill();
@@ -396,7 +397,7 @@ fn killed_again_and_again_beside_planted_names_it_ends_whole() {
         resumed += left.len() as u64;
         if left.is_empty() {
             assert!(Instant::now() < deadline, "{resumed} kills came in time, not {KILLS}");
-            // It ended before it was seen: once more, from the beginning.
+            // The run ended before it was observed: repeat from the beginning.
             let _ = fs::remove_dir_all(share.path("out"));
         }
         let digits = format!("{:016x}", random.next());
@@ -409,7 +410,7 @@ fn killed_again_and_again_beside_planted_names_it_ends_whole() {
     assert!(share.victim() == victim);
 }
 
-/// A share whose source is a film, and `hls` with its options.
+/// Returns a share whose source is a film, and `hls` with its options.
 fn films() -> (Share, [&'static str; 6]) {
     let share = Share::new();
     fs::create_dir(share.path("films")).expect("a folder");
@@ -421,7 +422,7 @@ fn films() -> (Share, [&'static str; 6]) {
 fn what_is_planted_for_a_film_is_neither_followed_nor_waited_for() {
     let (share, seal) = films();
     let victim = share.victim();
-    // Folders in which a film is made, in this version and in 0.1.
+    // Working folders of a film, in this version and in 0.1.
     fs::create_dir(share.path("out")).expect("a folder");
     let digits = "0".repeat(16);
     let planted = [
@@ -479,21 +480,21 @@ fn films_are_sealed_into_a_target_by_one_run_at_a_time() {
 }
 
 pub(crate) const JOURNAL: &str = ".pagewire-seal";
-/// A film that the program brings with it.
+/// A film that is embedded in the program.
 static CLIP: &[u8] = include_bytes!("../../assets/clip.ts");
 const KILLS: u64 = 6;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const KILL_LATER_MS: u64 = 4;
-/// `nobody`.
+/// User ID of `nobody`.
 const STRANGER: u32 = 65_534;
-/// Against runs that hang.
+/// Guards against runs that hang.
 pub(crate) const RUN_WAIT: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(120);
 
 mod timed {
     use super::*;
 
-    /// A cost that is paid by mistake takes longer.
+    /// Paying the cost by mistake takes longer.
     const COST_WAIT: Duration = Duration::from_secs(10);
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Input without requests: frames of no channel, long and without data, and blank lines, poured
-//! into several connections as fast as they are taken. They are taken at their pace, and whoever
-//! asks for something is answered meanwhile.
+//! Input without requests: frames of no channel, long and without data, and blank lines, sent on
+//! several connections as fast as the server reads them. The server reads them at a limited rate,
+//! and other requests are answered meanwhile.
 //!
-//! Sources: SECURITY.md (limits); RFC 2326 §10.12.
-//! Does not count what is taken in one turn (`serve/src/server.rs` does).
+//! Sources: SECURITY.md (limits); RFC 2326 §10.12. Does not count the input read in one turn
+//! (`serve/src/server.rs` does).
 
 use std::net::SocketAddr;
 use std::thread;
@@ -20,7 +20,7 @@ fn input_without_requests_waits_and_requests_do_not() {
     let server = serve(&[("a.bin", b"a")], &[]);
     beside_canary(&server, || {
         let lines = pour(server.rtsp);
-        // More than the bursts of the four connections with frames: from now on all wait.
+        // More than the bursts of the four connections with frames: from now on all of them wait.
         await_frames(&server, 4 * BURST + 1);
         ask_for_all(&server, |_| {});
         drop(lines);
@@ -28,7 +28,7 @@ fn input_without_requests_waits_and_requests_do_not() {
     server.stop();
 }
 
-/// Connections into which threads pour; dropping it ends them.
+/// Connections that threads flood with input; dropping it ends them.
 struct Poured(Vec<(Line, thread::JoinHandle<()>)>);
 
 impl Drop for Poured {
@@ -40,7 +40,7 @@ impl Drop for Poured {
     }
 }
 
-/// Pours each kind into two connections.
+/// Floods two connections with each kind of input.
 fn pour(rtsp: SocketAddr) -> Poured {
     let long = [&b"$\x09\x07\xd0"[..], &[0; 2000]].concat();
     let kinds = [&b"$\x09\0\0"[..], &long, b"\r\n"];
@@ -58,7 +58,8 @@ fn await_frames(server: &Server, count: u64) {
     });
 }
 
-/// Asks over RTSP and HTTP, each time on a new connection; `took` is given the time to the answer.
+/// Sends requests over RTSP and HTTP, each on a new connection; passes the time to each answer to
+/// `took`.
 fn ask_for_all(server: &Server, took: impl Fn(Duration)) {
     for _ in 0..ASKED {
         let began = Instant::now();
@@ -71,7 +72,7 @@ fn ask_for_all(server: &Server, took: impl Fn(Duration)) {
     }
 }
 
-/// Frames and reads beside requests that one connection has at once: two seconds' worth.
+/// Frames and reads beside requests that one connection may send at once: two seconds' worth.
 const BURST: u64 = 800;
 const CHUNK_BYTES: usize = 64 << 10;
 const ASKED: usize = 50;
@@ -79,7 +80,8 @@ const ASKED: usize = 50;
 mod timed {
     use super::*;
 
-    /// Nobody waits for a tenth of a second, and who has poured for half a minute is told so.
+    /// No request waits for a tenth of a second, and a connection that has sent such input for half
+    /// a minute gets an error.
     #[test]
     fn input_without_requests_delays_nobody_and_ends_its_connection() {
         let server = serve(&[("a.bin", b"a")], &[]);
@@ -96,9 +98,12 @@ mod timed {
             println!("ended after {took:?} and {frames} frames");
             assert!(frames <= 4 * (BURST + 1 + 400 * (took.as_secs() + 1)), "{frames} in {took:?}");
             for (line, _) in &mut poured.0 {
-                let (told, _) = line.rest(LONG);
-                let told = String::from_utf8_lossy(&told).into_owned();
-                assert!(told.starts_with("RTSP/1.0 503 ") && told.contains("beside"), "{told}");
+                let (answer, _) = line.rest(LONG);
+                let answer = String::from_utf8_lossy(&answer).into_owned();
+                assert!(
+                    answer.starts_with("RTSP/1.0 503 ") && answer.contains("beside"),
+                    "{answer}"
+                );
             }
         });
         server.stop();

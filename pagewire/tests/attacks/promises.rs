@@ -49,15 +49,15 @@ fn security_md_names_flags_that_the_program_has() {
     assert!(flags > 0, "SECURITY.md names no flag");
 }
 
-/// Texts between backticks.
+/// Returns the texts between backticks.
 fn quoted() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../SECURITY.md");
     let text = fs::read_to_string(path).expect("SECURITY.md lies at the top");
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// `file::test` of every test in this folder that is not run by another one; those in a module
-/// `timed`, which ends its file, are `file::timed::test`.
+/// Returns `file::test` of every test in this folder that no other test runs; tests in a module
+/// `timed`, which is at the end of its file, are `file::timed::test`.
 fn tests() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attacks");
     let mut tests = BTreeSet::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hostile publisher: whoever may put files into the served folder gives them names that forge
-//! lines of the log, and links that lead to what is hidden.
+//! A hostile publisher: a user who may put files into the served folder chooses names that forge
+//! lines of the log, and links that lead to hidden files.
 //!
 //! Sources: ECMA-48 §5 (control sequences of a terminal).
 
@@ -10,13 +10,13 @@ use crate::harness::answer::http;
 use crate::harness::rtsp::Control;
 use crate::{beside_canary, serve};
 
-/// A file that is no stream is named in the log, for its extension promises one.
+/// A file that is not a stream is named in the log, because its extension promises one.
 #[test]
 fn names_of_files_forge_no_line_of_the_log() {
     let forged = "2026-01-01T00:00:00Z  INFO stopped: 0 sessions served\u{1b}[2K\u{9b}1A";
     let name = format!("a\n{forged}\r\u{202e}.ts");
     let server = serve(&[(&name, b"no transport stream")], &[]);
-    // The name reaches the log as a file that is refused and by a request for it.
+    // The name reaches the log twice: as a refused file and in a request for it.
     server.await_log("not streamed");
     let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
     assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", &encoded, &[]).status, 415);
@@ -29,8 +29,8 @@ fn names_of_files_forge_no_line_of_the_log() {
     assert!(log.contains("a\\n2026-01-01") && log.contains("\\u001b[2K\\u009b1A\\r\\u202e.ts"));
 }
 
-/// Straight to a hidden file, through a hidden folder, by way of another link, and through a hidden
-/// folder back to what is visible.
+/// Directly to a hidden file, through a hidden folder, through another link, and through a hidden
+/// folder back to a visible file.
 #[test]
 fn links_to_hidden_names_are_neither_served_nor_listed() {
     let server = serve(&[("visible.bin", b"visible"), (".secret/key.ts", b"hidden")], &[]);
@@ -45,7 +45,7 @@ fn links_to_hidden_names_are_neither_served_nor_listed() {
     for (name, target) in links {
         symlink(target, folder.join(name)).expect("a link");
     }
-    // Listed after the links were there, so whatever is listed of them is listed by then.
+    // Listed after the links were created, so all listed links are listed by then.
     symlink("visible.bin", folder.join("zz-allowed.bin")).expect("a link");
     let named = |index: &serde_json::Value, name: &str| {
         index["files"].as_array().expect("rows").iter().any(|row| row["name"] == name)

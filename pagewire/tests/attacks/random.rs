@@ -3,7 +3,7 @@
 //!
 //! Sources: Marsaglia, "Xorshift RNGs" (2003), the 64-bit variant with shifts 13, 7, 17.
 
-/// A sequence that its seed determines.
+/// A sequence that is determined by its seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -18,7 +18,7 @@ impl Random {
         self.0
     }
 
-    /// A number below `bound`, which must not be 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         // The high half: the low bits of an xorshift are its weakest.
         (self.next() >> 32) as usize % bound

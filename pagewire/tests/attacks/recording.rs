@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attacks on a recording: strangers who send to its port and know the SSRC of the stream, forged
-//! BYE, trickles that hold the place, and floods.
+//! BYE, low-rate streams that keep the recorder on another sender, and floods.
 //!
-//! A stream that is silent for 250 ms loses its place to whoever is heard then: where this process
-//! was held up for so long, the test is skipped.
+//! After 250 ms of silence a recorder follows the next sender that it receives: a test is skipped
+//! where this process was delayed for so long.
 //!
-//! Sources: RFC 3550 §6.6 (BYE), §8.2 (collisions).
-//! Does not forge addresses; strangers here are other ports of this machine.
+//! Sources: RFC 3550 §6.6 (BYE), §8.2 (collisions). Does not forge addresses; the strangers are
+//! other ports of this machine.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -34,7 +34,7 @@ impl Sends {
         Sends { last: Instant::now(), longest: Duration::ZERO }
     }
 
-    /// A packet of the stream, and what strangers send behind it, is on its way.
+    /// Records that a packet of the stream, and the packets of strangers behind it, were sent.
     pub(crate) fn mark(&mut self) {
         self.longest = self.longest.max(self.last.elapsed());
         self.last = Instant::now();
@@ -56,7 +56,7 @@ impl Sends {
     }
 }
 
-/// Null packets, which no clip has.
+/// Null packets, which no clip contains.
 const JUNK: [u8; PAYLOAD_BYTES] = {
     let mut junk = [0xff; PAYLOAD_BYTES];
     let mut at = 0;
@@ -71,14 +71,14 @@ fn clip() -> Vec<u8> {
     Clip { bits_per_second: 5_000_000, ..Clip::of_seconds(1, 3) }.bytes()
 }
 
-/// An empty receiver report and BYE, as a compound packet (RFC 3550 §6.1).
+/// Returns an empty receiver report and BYE, as a compound packet (RFC 3550 §6.1).
 fn bye(ssrc: u32) -> Vec<u8> {
     let mut packet = vec![0x80, 201, 0, 1, 0, 0, 0, 9, 0x81, 203, 0, 1];
     packet.extend(ssrc.to_be_bytes());
     packet
 }
 
-/// Asserts that a sender is named among those refused, with the reason.
+/// Asserts that a sender is named among the refused ones, with the reason.
 #[track_caller]
 fn assert_refused(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
     assert_named(recorded, stranger, why);
@@ -86,14 +86,14 @@ fn assert_refused(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
     assert!(recorded.log.contains(&address), "the log does not name {address}: {}", recorded.log);
 }
 
-/// The summary says that datagrams of this sender were refused, and why.
+/// Asserts that the summary names datagrams of this sender as refused, with the reason.
 #[track_caller]
 fn assert_named(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
     let address = stranger.local_addr().expect("it is bound").to_string();
     let refused = recorded.stream(0)["refused_senders"].as_array().expect("a list");
     let found = refused.iter().find(|sender| sender["address"] == address.as_str());
-    let said = found.and_then(|sender| sender["why"].as_str());
-    assert!(said.is_some_and(|said| said.contains(why)), "{address}: {:#}", recorded.summary);
+    let reason = found.and_then(|sender| sender["why"].as_str());
+    assert!(reason.is_some_and(|reason| reason.contains(why)), "{address}: {:#}", recorded.summary);
 }
 
 #[track_caller]
@@ -114,7 +114,7 @@ fn a_forged_bye_ends_no_recording() {
     for (number, payload) in clip.chunks(PAYLOAD_BYTES).enumerate() {
         sender.send(payload);
         if number % 5 == 4 {
-            // The port may not be open yet, or nobody may hear.
+            // The port may not be open yet, or may never open.
             let _ = forger.send_to(&bye(SSRC), ("127.0.0.1", port + 1));
             stranger.send(&JUNK);
         }
@@ -132,7 +132,7 @@ fn a_forged_bye_ends_no_recording() {
     assert_refused(&recorded, &forger, "BYE");
 }
 
-/// The server's host is named by RTSP, and so are its ports: others of the same host are strangers.
+/// RTSP names the server's host and its ports: other ports of the same host are strangers.
 #[test]
 fn a_forged_bye_and_a_stranger_touch_no_recording_by_rtsp() {
     let (place, served) = (Place::new(), Place::new());
@@ -140,7 +140,7 @@ fn a_forged_bye_and_a_stranger_touch_no_recording_by_rtsp() {
     served.put("film.ts", &clip);
     let server = Server::at(&served, Command::new(PROGRAM), &[]);
     server.await_stream("film.ts");
-    // Everybody who plays a file is told its SSRC.
+    // Every player of a file learns its SSRC.
     let player = Player::set_up(server.rtsp, "film.ts");
     let recorder = Recorder::start(&place, &[server.rtsp_url("film.ts")], &[]);
     recorder.await_bytes("0.ts", 1);
@@ -151,7 +151,7 @@ fn a_forged_bye_and_a_stranger_touch_no_recording_by_rtsp() {
     for _ in 0..400 {
         for stranger in &mut strangers {
             stranger.await_room();
-            // A port that was closed meanwhile refuses the next.
+            // A port that was closed meanwhile causes an error at the next send.
             let _ = stranger.socket.send_to(&bye(player.ssrc), stranger.to);
             let junk = stranger.datagram(&JUNK);
             let _ = stranger.socket.send_to(&junk, stranger.to);
@@ -166,7 +166,7 @@ fn a_forged_bye_and_a_stranger_touch_no_recording_by_rtsp() {
     assert_eq!(counts, [1, 1], "{:#}", recorded.summary);
 }
 
-/// The UDP ports that a process has open.
+/// Returns the UDP ports that a process has open.
 fn udp_ports(pid: u32) -> Vec<u16> {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
     let links = links.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -193,7 +193,7 @@ fn a_stranger_with_the_ssrc_of_a_stream_fills_no_recording() {
     for (number, payload) in clip.chunks(PAYLOAD_BYTES).enumerate() {
         sender.send(payload);
         if number > 2 {
-            // Ahead of the stream, with the numbers that are due.
+            // Ahead of the stream, with the next sequence numbers.
             stranger.rtp = sender.rtp;
             stranger.send(&JUNK);
         }
@@ -210,7 +210,7 @@ fn a_stranger_with_the_ssrc_of_a_stream_fills_no_recording() {
     assert_refused(&recorded, &stranger.socket, "SSRC");
 }
 
-/// The place is won after a second or two of measuring, or later on a busy machine.
+/// The recorder follows the stream after a second or two of measuring, or later on a busy machine.
 #[test]
 fn a_trickle_does_not_hold_the_place_of_a_stream() {
     let (place, port) = (Place::new(), free_port());
@@ -231,8 +231,8 @@ fn a_trickle_does_not_hold_the_place_of_a_stream() {
     assert!(recorded.figure("sources_followed") >= 2, "{:#}", recorded.summary);
 }
 
-/// Sends a clip, again and again, beside a trickle that is there first and never silent for long,
-/// until `is_over` holds of the number of packets.
+/// Sends a clip repeatedly, beside a low-rate stream that starts first and is never silent for
+/// long, until `is_over` is true for the number of packets.
 fn beside_a_trickle(port: u16, clip: &[u8], is_over: impl Fn(usize) -> bool) -> (Sends, Sender) {
     let mut trickle = Sender::rtp(port, SSRC, 5000);
     for _ in 0..150 {
@@ -255,8 +255,8 @@ fn beside_a_trickle(port: u16, clip: &[u8], is_over: impl Fn(usize) -> bool) -> 
     (sends, trickle)
 }
 
-/// The next packet of the stream is sent when the one before has come out of the relay, so no more
-/// than a burst of the flood waits at the socket of a recorder that is late.
+/// The next packet of the stream is sent when the previous one has left the relay, so at most one
+/// burst of the flood waits at the socket of a slow recorder.
 #[test]
 fn a_flood_of_junk_costs_a_recording_nothing() {
     let (place, port) = (Place::new(), free_port());
@@ -276,7 +276,7 @@ fn a_flood_of_junk_costs_a_recording_nothing() {
         }
         sender.send_raw(&packet);
         let mut relayed = [0; 2048];
-        // Others send to a client of another test that had this port before.
+        // Other processes send to a client of another test that had this port before.
         loop {
             let bytes = uninterrupted(|| target.recv(&mut relayed));
             let bytes = bytes.expect("the packet comes out of the relay");
@@ -315,13 +315,13 @@ fn a_stranger_is_not_relayed() {
             if number > 2 {
                 stranger.send(&JUNK);
             }
-            // This thread was held up: to the recorder the stream was silent.
+            // This thread was delayed: the recorder saw a silent stream.
             let is_paused = sent_at.elapsed() >= SILENCE;
-            // Packets relayed before the next one is sent are of the stream alone.
+            // Packets relayed before the next one is sent belong to the stream only.
             let (bytes, from) = loop {
                 let datagram = uninterrupted(|| target.recv_from(&mut buffer));
                 let (bytes, from) = datagram.expect("a datagram in time");
-                // Others send to a client of another test that had this port before.
+                // Other processes send to a client of another test that had this port before.
                 if relay.is_none_or(|relay| relay == from) {
                     break (bytes, from);
                 }
@@ -348,7 +348,7 @@ fn a_stranger_is_not_relayed() {
 
 const RELAY_WAIT: Duration = Duration::from_secs(60);
 
-/// A place that is won in time, and a flood at a rate of its own.
+/// A stream that is followed in time, and a flood at a fixed rate.
 mod timed {
     use super::*;
 
@@ -368,7 +368,8 @@ mod timed {
         let won = &clip[packets * 3 / 4 * PAYLOAD_BYTES..];
         assert!(written.ends_with(won), "{} bytes: {:#}", written.len(), recorded.summary);
         assert_eq!(recorded.figure("sources_followed"), 2, "{:#}", recorded.summary);
-        // The log has a line a minute, and that one is of the stream, before it had won.
+        // The log has one line per minute, and that line is about the stream, from before it was
+        // followed.
         assert_named(&recorded, &trickle.socket, "SSRC");
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Posters of hostile files, and what a decoder that an attacker has taken over could do.
+//! Posters of hostile files, and the possible actions of a decoder that an attacker controls.
 //!
-//! The sandbox is tested by a program that tries everything (Python), in the decoder's place.
+//! A Python program that tries forbidden operations replaces the decoder and so tests the sandbox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::harness::answer::{Answer, Line, get_in_turn};
 use crate::harness::{Place, Server, await_true, film, in_own_session};
 use crate::{beside_canary, random, serve_place_by};
 
-/// A program in the sandbox, started as the server starts ffmpeg.
+/// Runs a program in the sandbox, started as the server starts ffmpeg.
 fn in_sandbox(program: &str, arguments: &[&str]) -> Option<Output> {
     let path = Path::new("/usr/bin").join(program);
     if !path.exists() {
@@ -26,12 +26,12 @@ fn in_sandbox(program: &str, arguments: &[&str]) -> Option<Output> {
     let mut command = in_own_session();
     command.args(["sandbox", "--parent", &std::process::id().to_string()]);
     command.args(["--cpu-seconds", "2", "--memory-bytes", "1000000000", "--"]);
-    // By pipes: it may write to no file.
+    // Uses pipes: the program may write to no file.
     command.arg(path).args(arguments).stdin(Stdio::null());
     Some(command.output().expect("it is built"))
 }
 
-/// Attempts of a decoder that an attacker has taken over: each prints its number where it succeeds.
+/// Attempts of a decoder that an attacker controls; each prints its name if it succeeds.
 const ATTEMPTS: &str = r#"
 import ctypes, fcntl, os, resource, signal, socket
 victim = os.getppid()
@@ -70,7 +70,7 @@ attempt("program", lambda: os.execv("/bin/sh", ["sh", "-c", "echo file: shell"])
 
 #[test]
 fn a_decoder_that_is_taken_over_reaches_nothing() {
-    // Without its own files: those of the user are not to be read.
+    // Without the user's own Python files, which must not be read.
     let Some(outcome) = in_sandbox("python3", &["-I", "-S", "-c", ATTEMPTS]) else { return };
     let stderr = String::from_utf8_lossy(&outcome.stderr);
     let printed = String::from_utf8(outcome.stdout).expect("it prints ASCII");
@@ -94,13 +94,13 @@ fn a_decoder_that_runs_on_is_ended_by_its_processor_time() {
     assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
 }
 
-/// Files that are no films, or hurt their decoder.
+/// Returns files that are not films, or that harm their decoder.
 fn hostile(film: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut noise = random::Random::seeded(19);
     let mut bytes = |count: usize| (0..count).map(|_| noise.next() as u8).collect::<Vec<u8>>();
     let garbage = [b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom", &bytes(50_000)[..]].concat();
     let mut damaged = film.to_vec();
-    // The packets stay packets; what is in them is noise.
+    // After 40 intact packets, the last 100 bytes of each packet are noise; its header stays valid.
     for packet in damaged.chunks_mut(188).skip(40) {
         let body = bytes(100);
         if let Some(end) = packet.get_mut(88..188) {
@@ -119,9 +119,10 @@ fn hostile(film: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A film whose parameter sets say that its pictures are 99,984 pixels wide and high.
+/// Returns a film whose parameter sets declare pictures of 100,000 x 100,000 pixels.
 fn huge(film: &[u8]) -> Vec<u8> {
-    // Baseline; identifiers 0; order type 2; 6249 and 6249 macroblocks beside the first.
+    // Baseline profile; SPS ID 0; picture order count type 2; width and height of 6250
+    // macroblocks, stored as 6249.
     const SET: [u8; 12] = [0x67, 0x42, 0x00, 0x33, 0xdc, 0x00, 0x18, 0x6a, 0x00, 0x0c, 0x35, 0x44];
     let mut film = film.to_vec();
     let starts: Vec<usize> = (0..film.len() - 64)
@@ -139,7 +140,7 @@ fn poster(server: &Server, name: &str) -> Answer {
     get_in_turn(server.http, &format!("/{name}/poster.jpg"))
 }
 
-/// Processes that are children of this one, or theirs.
+/// Returns the processes whose parent is `parent`.
 fn children(parent: u32) -> Vec<u32> {
     let numbers = fs::read_dir("/proc").expect("it is mounted").flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -167,7 +168,7 @@ fn posters_of_hostile_files_are_refused_and_leave_nothing() {
             assert!(is_picture || answer.status == 404, "{name}: {}", answer.text());
             assert!(!answer.text().contains("root:"), "{name}");
         }
-        // Nothing of a screen is decoded, and the reason is remembered.
+        // These files yield no picture: a second request is refused as well.
         for name in ["loop.ts", "script.mp4", "garbage.mp4", "nothing.mkv", "huge.ts"] {
             assert_eq!(poster(&server, name).status, 404, "{name}");
         }
@@ -175,7 +176,7 @@ fn posters_of_hostile_files_are_refused_and_leave_nothing() {
     assert_eq!(children(server.pid()), [0; 0], "decoders that are left");
 }
 
-/// Waits for a decoder of a server, and stops it where it is.
+/// Waits for a decoder of a server, and stops it with SIGSTOP.
 fn stopped_decoder(server: &Server) -> Option<u32> {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
@@ -234,12 +235,12 @@ fn a_burst_of_posters_makes_no_stream_late_and_takes_its_share_alone() {
         let later = later.count();
         println!("posters of a burst: {made} made, {later} later");
         assert_eq!(made + later, 50, "{:?}", answers[0].head);
-        // Of 64 places one client has at most half.
+        // One client has at most half of the 64 slots.
         assert!(made <= 32 || later == 0, "{made} made");
         let other = get_in_turn(server.http, "/films/0.ts/poster.jpg");
         assert_eq!(other.status, 200, "{}", other.text());
     });
 }
 
-/// Far beyond what any of it takes on a busy machine.
+/// Guards against hanging; a decoder starts and is ended much sooner, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tokens that are expired, of another audience, issuer or path, unsigned, signed with the public
-//! key, or with another key.
+//! Tokens that are expired, for another audience, issuer or path, unsigned, signed with the public
+//! key, or signed with another key.
 //!
 //! Sources: RFC 8725 §2 (attacks on tokens).
 
@@ -19,7 +19,7 @@ use crate::harness::{PROGRAM, Place, Server};
 /// A key of an issuer.
 struct Issuer {
     key: EncodingKey,
-    /// Its public part, as a set of keys has it.
+    /// Its public part, in the form of a key set.
     jwk: Value,
 }
 
@@ -45,7 +45,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
 }
 
-/// Claims that are right, with these in place of some.
+/// Returns valid claims, some of them replaced by these.
 fn claims(others: &Value) -> Value {
     let mut claims = json!({"sub": "anna", "aud": "films", "iss": "https://issuer.example",
         "exp": now_s() + 600, "nbf": now_s() - 10});
@@ -115,7 +115,7 @@ fn forged_and_foreign_tokens_open_nothing() {
     assert_eq!(status("/films/a.bin", &foreign), 401, "signed by another");
     let unknown = issuer.token("three", &claims(&json!({})));
     assert_eq!(status("/films/a.bin", &unknown), 401, "of a key that is not there");
-    // Without a signature, and signed with what everybody knows.
+    // Without a signature, and signed with the public key.
     let part = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
     let body = part(claims(&json!({})));
     for name in ["none", "None", "NONE"] {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attacks on recordings of tracks that a session description tells of: strangers who copy the
-//! SSRC, and trickles that were there first.
+//! Attacks on recordings of tracks from a session description: strangers who copy the SSRC, and
+//! low-rate streams that start first.
 //!
-//! Skipped where this process was held up, as the tests of [`crate::recording`] are.
+//! Tests are skipped where this process was delayed, like those of [`crate::recording`].
 //!
-//! Sources: RFC 3550 §8.2 (collisions); RFC 7587 (Opus).
-//! Does not forge addresses; strangers here are other ports of this machine.
+//! Sources: RFC 3550 §8.2 (collisions); RFC 7587 (Opus). Does not forge addresses; the strangers
+//! are other ports of this machine.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -15,15 +15,15 @@ use crate::harness::Place;
 use crate::harness::recorder::{Recorder, free_port};
 use crate::recording::Sends;
 
-/// A frame of Opus: its first byte, then what it is known by.
+/// A frame of Opus: its first byte, then a recognisable text.
 const GOOD: &[u8] = b"\xfcGOODGOODGOODGOOD";
 const EVIL: &[u8] = b"\xfcEVILEVILEVILEVIL";
 const SSRC: u32 = 7;
 const STRANGER: u32 = 8;
-/// Between frames: their 20 ms of sound, in a hurry.
+/// Interval between frames: shorter than their 20 ms of sound.
 const FRAME: Duration = Duration::from_millis(8);
 
-/// A recorder of one track of Opus on this port.
+/// Starts a recorder of one track of Opus on this port.
 fn recorder(place: &Place, port: u16) -> Recorder {
     let text = format!(
         "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=encoder\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
@@ -47,7 +47,7 @@ fn packet(number: u16, ssrc: u32, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// Calls `send` for each frame, one after the other, until `is_over` holds of its number.
+/// Calls `send` for each frame, one after the other, until `is_over` is true for its number.
 fn paced(is_over: impl Fn(u16) -> bool, mut send: impl FnMut(u16)) -> Sends {
     let mut sends = Sends::begin();
     for number in (0..).take_while(|number| !is_over(*number)) {
@@ -58,7 +58,7 @@ fn paced(is_over: impl Fn(u16) -> bool, mut send: impl FnMut(u16)) -> Sends {
     sends
 }
 
-/// Frames of the encoder and of the stranger in the recording.
+/// Returns the frames of the encoder and of the stranger in the recording.
 fn recorded(place: &Place) -> (usize, usize) {
     let written = fs::read(place.folder().join("0.ts")).unwrap_or_default();
     let count = |frame: &[u8]| written.windows(frame.len()).filter(|bytes| *bytes == frame).count();
@@ -75,7 +75,7 @@ fn a_stranger_with_the_ssrc_of_a_track_fills_no_recording() {
         |number| number == 150,
         |number| {
             sender.send_to(&packet(number, SSRC, GOOD), to).expect("room");
-            // Ahead of the stream, with the number that is due.
+            // Ahead of the stream, with the next sequence number.
             stranger.send_to(&packet(number + 1, SSRC, EVIL), to).expect("room");
         },
     );
@@ -88,7 +88,7 @@ fn a_stranger_with_the_ssrc_of_a_track_fills_no_recording() {
     assert!(log.contains("150 datagrams of other senders were refused"), "{log}");
 }
 
-/// The place is won after a second or two of measuring, or later on a busy machine.
+/// The recorder follows the track after a second or two of measuring, or later on a busy machine.
 #[test]
 fn a_trickle_does_not_hold_the_port_of_a_track() {
     let (place, port) = (Place::new(), free_port());
@@ -102,7 +102,7 @@ fn a_trickle_does_not_hold_the_port_of_a_track() {
     recorder.stop().well();
 }
 
-/// Sends a track beside a trickle that is there first and never silent for a second.
+/// Sends a track beside a low-rate stream that starts first and is never silent for a second.
 fn beside_a_trickle(port: u16, is_over: impl Fn(u16) -> bool) -> Sends {
     let to = ("127.0.0.1", port);
     let (sender, trickle) = (socket(), socket());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A receiver of datagrams: all of them, each with its sender and its moment; and how many of them
-//! the kernel dropped at its socket, as this program came too late for them.
+//! A receiver of datagrams: keeps all of them with sender and arrival time, and the number that the
+//! kernel dropped at its socket because this program was too slow.
 //!
-//! Looks into them for the stream's clock alone; [`crate::walk`] reads the rest.
+//! Parses only the stream's clock; [`crate::walk`] reads the rest.
 //!
 //! Sources: proc_net(5), `/proc/net/udp`.
 
@@ -19,7 +19,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use crate::harness::await_true;
 use crate::walk::{PCR_MODULUS, Stream, clock_of};
 
-/// A datagram as it came.
+/// A datagram as received.
 #[derive(Clone)]
 pub(crate) struct Datagram {
     pub(crate) at: Instant,
@@ -27,7 +27,7 @@ pub(crate) struct Datagram {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A receiver at work.
+/// A running receiver.
 pub(crate) struct Capture {
     pub(crate) local: SocketAddr,
     inode: u64,
@@ -52,7 +52,7 @@ impl Capture {
         Capture::of(UdpSocket::bind(address).expect("a free port"))
     }
 
-    /// Receives what is sent to a group and arrives at an interface.
+    /// Receives datagrams sent to a group that arrive at an interface.
     pub(crate) fn group(group: &str, interface: &str) -> Capture {
         let group: SocketAddrV4 = group.parse().expect("a group and a port");
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP));
@@ -76,7 +76,7 @@ impl Capture {
         let thread = thread::spawn(move || {
             let mut buffer = vec![0; 65_536];
             loop {
-                // Whatever is in the socket's buffer when it ends has come, too.
+                // Datagrams that are in the socket's buffer when it ends have arrived, too.
                 let ends = is_over.load(Ordering::Relaxed);
                 socket.set_nonblocking(ends).expect("a socket has the option");
                 let Ok((bytes, from)) = socket.recv_from(&mut buffer) else {
@@ -98,7 +98,7 @@ impl Capture {
         self.received.lock().expect("no thread panics with it").clone()
     }
 
-    /// Waits until something has come of which `holds` holds.
+    /// Waits until a datagram has been received for which `holds` is true.
     #[track_caller]
     pub(crate) fn await_any(&self, what: &str, holds: impl Fn(&Datagram) -> bool) {
         await_true(what, || {
@@ -106,7 +106,7 @@ impl Capture {
         });
     }
 
-    /// Waits until the stream's clock is at a second of the wall clock or later; of datagrams that
+    /// Waits until the stream's clock is at a second of the wall clock or later, in datagrams that
     /// have `head_bytes` in front of the stream.
     #[track_caller]
     pub(crate) fn await_clock(&self, head_bytes: usize, second: f64) {
@@ -120,7 +120,7 @@ impl Capture {
         });
     }
 
-    /// Waits until so many datagrams more than now have come.
+    /// Waits until so many more datagrams have been received.
     #[track_caller]
     pub(crate) fn await_more(&self, what: &str, datagrams: usize) {
         let count = || self.received.lock().expect("no thread panics with it").len();
@@ -128,7 +128,7 @@ impl Capture {
         await_true(what, || count() >= wanted);
     }
 
-    /// Returns the number of datagrams so far, when all that came to the socket are among them.
+    /// Returns the number of datagrams so far, once all that reached the socket are counted.
     pub(crate) fn count_of_all(&self) -> usize {
         await_true("the socket is empty", || self.socket_state().unread_bytes == 0);
         self.received.lock().expect("no thread panics with it").len()
@@ -148,8 +148,8 @@ impl Capture {
         state.expect("the socket is open and in the table")
     }
 
-    /// As [`Capture::stop`]; `None`, with a skip printed for `test`, where the kernel dropped
-    /// datagrams that this program was too late for.
+    /// As [`Capture::stop`]; returns `None`, with a skip printed for `test`, where the kernel
+    /// dropped datagrams because this program was too slow.
     pub(crate) fn stop_whole(self, test: &str) -> Option<Vec<Datagram>> {
         let (dropped, local) = (self.socket_state().dropped, self.local);
         let datagrams = self.stop();
@@ -160,7 +160,7 @@ impl Capture {
         Some(datagrams)
     }
 
-    /// Stops, and gives back what came.
+    /// Stops, and returns the received datagrams.
     pub(crate) fn stop(self) -> Vec<Datagram> {
         self.stopping.store(true, Ordering::Relaxed);
         self.thread.join().expect("it ends by itself");
@@ -177,7 +177,8 @@ struct SocketState {
 
 /// Joins a group at an interface.
 fn join(socket: &Socket, group: Ipv4Addr, interface: &str) {
-    // What others of this host have joined elsewhere, such as the loop of a sender, is not for it.
+    // Groups that other sockets of this host have joined elsewhere, such as the loop of a sender,
+    // are not received.
     socket.set_multicast_all_v4(false).expect("a UDP socket has the option");
     let index = name_to_index(socket, interface).expect("the network has it");
     socket
@@ -185,18 +186,19 @@ fn join(socket: &Socket, group: Ipv4Addr, interface: &str) {
         .expect("the interface takes groups");
 }
 
-/// The transport stream in datagrams: all of their bytes, or what is behind RTP's header.
+/// Returns the transport stream in datagrams: all of their bytes, or the bytes after RTP's header.
 pub(crate) fn stream(datagrams: &[Datagram], head_bytes: usize) -> Stream {
     Stream(datagrams.iter().flat_map(|datagram| datagram.bytes[head_bytes..].to_vec()).collect())
 }
 
-/// The longest time in which nothing came.
+/// Returns the longest time without a datagram.
 pub(crate) fn longest_gap(datagrams: &[Datagram]) -> Duration {
     let gaps = datagrams.windows(2).map(|pair| pair[1].at - pair[0].at);
     gaps.max().unwrap_or(Duration::MAX)
 }
 
-/// An RTP header's sequence number, timestamp and SSRC; of payload type 33 without extensions.
+/// Returns an RTP header's sequence number, timestamp and SSRC; the header has payload type 33 and
+/// no extensions.
 #[track_caller]
 pub(crate) fn rtp(datagram: &Datagram) -> (u16, u32, u32) {
     let head = datagram.bytes.get(..RTP_BYTES).expect("room for a header");
@@ -205,7 +207,7 @@ pub(crate) fn rtp(datagram: &Datagram) -> (u16, u32, u32) {
     (u16::from_be_bytes([head[2], head[3]]), number(4), number(8))
 }
 
-/// An RTP header without contributing sources (RFC 3550 §5.1).
+/// Size of an RTP header without contributing sources (RFC 3550 §5.1).
 pub(crate) const RTP_BYTES: usize = 12;
 const BUFFER_BYTES: usize = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of channels: some seconds of a picture and a sound, made by ffmpeg, no two alike.
+//! Files of channels: some seconds of a picture and a sound, made by ffmpeg, all different.
 //!
 //! Made once for all tests, on disk. They differ as files of a playlist do: length, tone, distance
 //! of key frames and pictures that refer forward.
@@ -19,15 +19,15 @@ pub(crate) enum Streams {
     Sound,
 }
 
-/// The transport stream of a clip; `None`, with the reason printed for `test`, where ffmpeg or an
-/// encoder is missing.
+/// Returns the transport stream of a clip; `None`, with the reason printed for `test`, where ffmpeg
+/// or an encoder is missing.
 pub(crate) fn clip(test: &str, number: u32, frames: u32, streams: Streams) -> Option<Vec<u8>> {
     let made = film::made(&mut command(number, frames, streams), "clip.ts");
     let made = made.inspect_err(|reason| eprintln!("skip: {test}: no clip: {reason}")).ok()?;
     Some(fs::read(made).expect("it was made"))
 }
 
-/// Command that makes a clip.
+/// Returns the command that makes a clip.
 fn command(number: u32, frames: u32, streams: Streams) -> Command {
     let seconds = f64::from(frames) / f64::from(FRAMES_PER_SECOND);
     let picture = format!("testsrc2=size=320x180:rate={FRAMES_PER_SECOND}:duration={seconds}");
@@ -53,8 +53,8 @@ fn command(number: u32, frames: u32, streams: Streams) -> Command {
     command
 }
 
-/// Digests of the frames of a file: of pictures as decoded and as they are in the file, and of
-/// sounds as they are in the file.
+/// Returns digests of the frames of a file: of pictures as decoded and as stored, and of sounds as
+/// stored.
 #[track_caller]
 pub(crate) fn frames(path: &Path) -> [Vec<String>; 3] {
     let mut command = Command::new("ffmpeg");
@@ -73,7 +73,7 @@ pub(crate) fn frames(path: &Path) -> [Vec<String>; 3] {
     digests
 }
 
-/// Asserts that ffmpeg decodes all of a file without a complaint.
+/// Asserts that ffmpeg decodes all of a file without an error message.
 #[track_caller]
 pub(crate) fn assert_decodes(path: &Path) {
     let mut command = Command::new("ffmpeg");

@@ -3,9 +3,9 @@
 //! programme follows it, the stream has no seam and its clock does not jump.
 //!
 //! The server reads the wall clock through libfaketime, whose offset this test sets; the monotonic
-//! clock stays true.
+//! clock is not changed.
 //!
-//! All is judged by the stream's own clock but for the pause that `timed` measures.
+//! All is judged by the stream's own clock except for the pause that `timed` measures.
 //!
 //! Sources: `serve/src/channel/playout/channel_clock.rs`; faketime(1).
 
@@ -31,8 +31,8 @@ fn a_channel_has_no_seam_when_the_clock_is_set() {
     }
 }
 
-/// Plays files of so many frames while the clock is set, and records them. `None`, with the reason
-/// printed, where a part is missing or the machine was too busy.
+/// Plays files of so many frames while the clock is set, and records them. Returns `None`, with the
+/// reason printed, where a component is missing or the machine was too busy.
 pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<Datagram>> {
     let Some(library) = faketime() else {
         eprintln!("skip: {test}: libfaketime is not installed; apt-get install libfaketime");
@@ -40,7 +40,7 @@ pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<Datagram>> {
     };
     let first = clip(test, 50, frames, Streams::Both)?;
     let second = clip(test, 51, frames, Streams::Both)?;
-    // Long enough to be seen, however late this test is.
+    // Long enough to be observed, however late this test is.
     let item = clip(test, 52, 500, Streams::Both)?;
     let played = PREPARATIONS_S.into_iter().find_map(|seconds| {
         record([&first, &second, &item], &library, Duration::from_secs(seconds))
@@ -53,8 +53,8 @@ pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<Datagram>> {
     receiver.stop_whole(test)
 }
 
-/// As [`play`], with a time for the server to start; `None` where it was not ready by then. Returns
-/// the log, and the receiver.
+/// As [`play`], with a time for the server to start; returns `None` where it was not ready by then.
+/// Returns the log and the receiver.
 fn record(
     [first, second, item]: [&[u8]; 3],
     library: &Path,
@@ -115,7 +115,7 @@ fn record(
     Some((server.stop(), receiver))
 }
 
-/// Waits for the log's line of each time that the clock was set.
+/// Waits until the log has a line for each of `times` changes of the clock.
 #[track_caller]
 fn await_times_set(server: &Server, times: usize) {
     await_state(server, 0, "the log tells that the clock was set", |_| {
@@ -131,17 +131,17 @@ fn await_change(server: &Server) {
     await_state(server, 0, "another programme begins", |state| programmes(state) > before);
 }
 
-/// Replaces a file at once: no reader sees half of it.
+/// Replaces a file atomically: no reader sees half of it.
 fn replace(path: &Path, content: &str) {
     let unfinished = path.with_extension("new");
     fs::write(&unfinished, format!("{content}\n")).expect("room for a line");
     fs::rename(&unfinished, path).expect("both names are in one folder");
 }
 
-/// Time for the server to start, of each attempt: the clock is set a second before its end.
+/// Start-up time of the server in each attempt: the clock is set a second before its end.
 const PREPARATIONS_S: [u64; 4] = [2, 5, 15, 40];
 
-/// The library for programs with threads, where Debian or Fedora put it.
+/// Returns the library for programs with threads, from its path on Debian or Fedora.
 fn faketime() -> Option<PathBuf> {
     let name = "faketime/libfaketimeMT.so.1";
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"];

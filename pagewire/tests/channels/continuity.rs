@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two channels of one server, one of a constant rate, play files in a row: the stream that a
-//! receiver records has no seam, and holds the frames of the files, all of them, in order.
+//! Two channels of one server, one of a constant rate, play files in a row: the recorded stream has
+//! no seam, and holds all frames of the files in order.
 //!
-//! Takes as long as the files. All is judged by the stream's own clock but for
+//! The test lasts as long as the files. All is judged by the stream's own clock except for
 //! [`Played::assert_arrived_in_time`].
 
 use std::fs;
@@ -15,19 +15,19 @@ use crate::harness::{Place, await_true};
 use crate::{await_state, date, has_left_out, second_ahead, serve, state, wall_now};
 
 const RATE_KBPS: u64 = 2500;
-/// A programme that is known later than this before its time may begin in its middle.
+/// A programme that becomes known later than this before its time may begin in its middle.
 const AHEAD: Duration = Duration::from_millis(500);
 
 /// Files that are played.
 #[derive(Clone, Copy)]
 pub(crate) struct Files {
-    /// Frames of each file, which play in turn.
+    /// Frames of each file; the files play in rotation.
     pub(crate) frames: [u32; 4],
-    /// Number of files that are played, in turn.
+    /// Number of files that are played, in rotation.
     pub(crate) played: usize,
 }
 
-/// Files of 1.04 to 1.4 s: the guide leaves out a programme that begins and ends in one second.
+/// Files of 1.04 to 1.4 s: the guide leaves out a programme that begins and ends within one second.
 const SHORT: Files = Files { frames: [27, 35, 26, 31], played: 5 };
 
 /// Datagrams that two channels sent over so many files.
@@ -47,8 +47,8 @@ fn joined_files_have_no_seam() {
     played.assert_frames();
 }
 
-/// Plays files once by two channels and records both; `None`, with the reason printed, where there
-/// are no files or the machine was too busy.
+/// Plays files once on two channels and records both; returns `None`, with the reason printed,
+/// where there are no files or the machine was too busy.
 pub(crate) fn play(test: &str, files: Files) -> Option<Played> {
     let place = Place::new();
     for (number, frames) in files.frames.into_iter().enumerate() {
@@ -69,8 +69,8 @@ pub(crate) fn play(test: &str, files: Files) -> Option<Played> {
 
 type Recorded = (String, [serde_json::Value; 2], [Capture; 4]);
 
-/// As [`play`], with a time for the server to start and to read the files; `None` where it was not
-/// ready by then. Returns the log, the channels' states at the end, and the receivers.
+/// As [`play`], with a time for the server to start and to read the files; returns `None` where it
+/// was not ready by then. Returns the log, the channels' states at the end, and the receivers.
 fn record(test: &str, place: &Place, files: Files, preparation: Duration) -> Option<Recorded> {
     let receivers = [(); 4].map(|()| Capture::unicast());
     let [a, b, c, d] = &receivers.each_ref().map(|receiver| receiver.local.port());
@@ -89,7 +89,7 @@ fn record(test: &str, place: &Place, files: Files, preparation: Duration) -> Opt
     let rate = format!("constant_rate_kbps = {RATE_KBPS}");
     let config = channel("even", &rate, &targets(a, b)) + &channel("plain", "", &targets(c, d));
     let server = serve(place, &config);
-    // Both channels know their programmes, with half a second for what is done ahead.
+    // Both channels have their programmes loaded, with half a second for work that is done ahead.
     let is_known = || {
         let guide = http(server.http, "GET", "/channels.xml").text();
         guide.matches("<programme ").count() >= 2 * files.played
@@ -102,11 +102,11 @@ fn record(test: &str, place: &Place, files: Files, preparation: Duration) -> Opt
     }
     let frames = (0..files.played).map(|file| files.frames[file % files.frames.len()]);
     let seconds = f64::from(frames.sum::<u32>()) / f64::from(FRAMES_PER_SECOND);
-    // In steps: one wait is for less than the files of minutes last.
+    // In steps: one wait is limited to less than the length of the long files.
     for second in (0..seconds as u64).step_by(20) {
         receivers[0].await_clock(0, (starts_at + second) as f64);
     }
-    // Both go on with nothing.
+    // Both channels continue with nothing on the air.
     for (receiver, head_bytes) in receivers.iter().zip([0, RTP_BYTES, 0, RTP_BYTES]) {
         receiver.await_clock(head_bytes, starts_at as f64 + seconds + 1.0);
     }
@@ -171,7 +171,7 @@ impl Played {
         }
     }
 
-    /// Asserts that the recordings have the frames of the files, all and in order.
+    /// Asserts that the recordings have all frames of the files, in order.
     #[track_caller]
     pub(crate) fn assert_frames(&self) {
         let files: Vec<_> =
@@ -197,7 +197,7 @@ impl Played {
     }
 }
 
-/// Asserts that both ways of sending have the same packets, but for the last moment.
+/// Asserts that both transports carry the same packets, except for the last moment.
 #[track_caller]
 fn assert_same_stream(udp: &[Datagram], rtp: &[Datagram]) {
     let (udp, rtp) = (stream(udp, 0).0, stream(rtp, RTP_BYTES).0);
@@ -206,7 +206,7 @@ fn assert_same_stream(udp: &[Datagram], rtp: &[Datagram]) {
     assert!(udp.len().abs_diff(rtp.len()) < 200_000, "{} and {} bytes", udp.len(), rtp.len());
 }
 
-/// Asserts one sender, numbers without a gap, and timestamps that are the clock's.
+/// Asserts one sender, sequence numbers without a gap, and timestamps that follow the clock.
 #[track_caller]
 pub(crate) fn assert_rtp(datagrams: &[Datagram], bits_per_second: Option<u64>) {
     let (first, origin, source) = rtp(datagrams.first().expect("packets came"));
@@ -226,10 +226,10 @@ pub(crate) fn assert_rtp(datagrams: &[Datagram], bits_per_second: Option<u64>) {
     }
 }
 
-/// Time for a server to start and to read the files, of each attempt.
+/// Time for a server to start and to read the files, in each attempt.
 const PREPARATIONS_S: [u64; 5] = [1, 3, 9, 20, 60];
 const DEVIATION_NS_MAX: f64 = 500.0;
-/// No claim of evenness: the thread of a channel waits for its processor like all others.
+/// Asserts no evenness: the thread of a channel waits for its processor like all others.
 const ARRIVAL_GAP_MAX: Duration = Duration::from_secs(1);
 /// A fifth of a second: packets wait for a full datagram for a shorter time.
 const TIMESTAMP_STEP_MAX: u32 = 18_000;

@@ -113,7 +113,8 @@ fn assert_documented(state: &Value) {
     assert!(missing.is_empty(), "docs/channels.md names no {missing:?}");
 }
 
-/// Asserts the description of the channel `news`: lines in their order, ended as RFC 8866 asks.
+/// Asserts the description of the channel `news`: lines in their order, with the line ends of RFC
+/// 8866.
 #[track_caller]
 fn assert_session(description: &[u8]) {
     let text = std::str::from_utf8(description).expect("UTF-8");
@@ -127,7 +128,7 @@ fn assert_session(description: &[u8]) {
     assert!(text.contains("c=IN IP4 239.192.1.1/1\r\n"), "the group and its TTL: {text}");
 }
 
-/// Asserts that elements are closed in order and that nothing else looks like markup.
+/// Asserts that elements are closed in order and that no other text looks like markup.
 #[track_caller]
 fn assert_well_formed(xml: &str) {
     let mut open = Vec::new();

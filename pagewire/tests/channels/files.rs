@@ -25,14 +25,14 @@ fn a_channel_goes_on_whatever_its_files_do() {
     for (name, datagrams) in recorded {
         let walk = stream(&datagrams, 0).walk();
         walk.assert_goes_on(name);
-        // What was noise in a file must not be found in the stream, unless as a PES packet's bytes.
+        // Noise from a file must not be found in the stream, except as bytes of a PES packet.
         assert!(walk.tables.get(&0) > Some(&20), "{name}: its tables go on: {:?}", walk.tables);
     }
 }
 
-/// Plays files of so many frames that are missing, broken and changed meanwhile; gives the names of
-/// channels and what was recorded of them. `None`, with the reason printed, where there are no
-/// files or the machine was too busy.
+/// Plays files of so many frames while they are missing, broken or changed; returns the names of
+/// channels and their recordings. Returns `None`, with the reason printed, where there are no files
+/// or the machine was too busy.
 pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<(&'static str, Vec<Datagram>)>> {
     let clips = [20, 21, 22, 23].map(|number| clip(test, number, frames, Streams::Both));
     let [filler, first, second, third] = clips;
@@ -50,7 +50,7 @@ pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<(&'static str, Vec<Dat
 
     let receivers = [(); 3].map(|()| Capture::unicast());
     let [a, b, c] = receivers.each_ref().map(|receiver| receiver.local);
-    // Nobody listens there yet.
+    // No process listens there yet.
     let absent = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let narrow = Capture::unicast();
     let server = serve(&place, &config([a, b, c], absent, narrow.local));
@@ -70,7 +70,7 @@ pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<(&'static str, Vec<Dat
     let begun = programmes(&server);
 
     change_files(&server, &place, &changing, &receivers[CHANGING]);
-    // As an operator's editor leaves it in the middle of a change.
+    // The file as an operator's editor leaves it in the middle of a change.
     fs::write(place.top().join("channels.toml"), "[channel.").expect("it is ours");
     let late = Capture::at(absent);
     late.await_any("a receiver that comes late", |_| true);
@@ -80,7 +80,7 @@ pub(crate) fn play(test: &str, frames: u32) -> Option<Vec<(&'static str, Vec<Dat
     let seen = on_air(&server, BROKEN, &["filler.ts", "good.ts", "sound.ts", "cut.ts"]);
     assert!(seen.is_disjoint(&["random.ts", "empty.ts"].map(str::to_owned).into()), "{seen:?}");
     assert!(programmes(&server) >= begun + 10, "ten changes of file at least");
-    // One file more than before has come for each of two channels.
+    // Each of two channels has one more file open than before.
     await_descriptors(&server, descriptors + 2);
     let log = server.stop();
     late.stop();
@@ -107,21 +107,21 @@ fn config(receivers: [SocketAddr; 3], absent: SocketAddr, narrow: SocketAddr) ->
     )
 }
 
-/// Its constant rate has no room for its file: the log and the index tell the file and the rate.
+/// Its constant rate has no room for its file: the log and the index name the file and the rate.
 fn assert_overfull(server: &Server) {
     await_state(server, OVERFULL, "what is left out is counted", |state| {
-        let is_told = |fault: &serde_json::Value| {
+        let is_reported = |fault: &serde_json::Value| {
             let fault = fault.as_str().expect("words");
             fault.starts_with("good.ts: ") && fault.contains("constant_rate_kbps = 300")
         };
         let faults = state["faults"].as_array().expect("a list");
-        state["overfull_units"].as_u64() > Some(0) && faults.iter().any(is_told)
+        state["overfull_units"].as_u64() > Some(0) && faults.iter().any(is_reported)
     });
     server.await_log("channel.overfull: good.ts: pictures or sounds are left out");
 }
 
-/// Deletes a file, writes over one and adds to one, each while it is on the air, then puts them
-/// back.
+/// Deletes a file, overwrites one and appends to one, each while it is on the air, then restores
+/// them.
 fn change_files(server: &Server, place: &Place, files: &[(&str, &Vec<u8>); 3], receiver: &Capture) {
     let on_air = |name: &str| {
         await_state(server, CHANGING, name, |state| state["on_air"] == name);
@@ -133,7 +133,7 @@ fn change_files(server: &Server, place: &Place, files: &[(&str, &Vec<u8>); 3], r
     fs::remove_file(on_air(deleted)).expect("it is there");
     server.await_log(&format!("channel.changing: {deleted}: no such file"));
 
-    // In place: the descriptor of the server sees it.
+    // In place: the server's open descriptor sees the change.
     fs::write(on_air(over), noise()).expect("it is ours");
     server.await_log(&format!("channel.changing: {over}: "));
     await_state(server, CHANGING, "the filler plays in its place", |state| {
@@ -155,7 +155,7 @@ fn change_files(server: &Server, place: &Place, files: &[(&str, &Vec<u8>); 3], r
     }
 }
 
-/// Names on the air until all of these were; and the others.
+/// Collects the names on the air until all of these were seen; returns the other names.
 fn on_air(server: &Server, channel: usize, names: &[&str]) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     await_true(&format!("{names:?} on the air"), || {
@@ -184,7 +184,7 @@ fn await_descriptors(server: &Server, at_most: usize) {
     await_true(&format!("{at_most} descriptors"), || descriptors(server) <= at_most);
 }
 
-/// Bytes of no format.
+/// Returns bytes of no format.
 fn noise() -> Vec<u8> {
     (0..120_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 23) as u8).collect()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network of a channel goes down and comes back: what is not sent is counted, the log has the
-//! reason, and the channel is on the air again by itself, where its clock says.
+//! The network of a channel goes down and comes back: unsent packets are counted, the log has the
+//! reason, and the channel resumes by itself, at the position of its clock.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use crate::harness::Place;
 use crate::network::{self, Owner, sh};
 use crate::{await_state, has_left_out, serve, state};
 
-/// Two ends of a cable, in one network. Its sender segments: a cable that claims to segment drops
-/// what is to be segmented.
+/// A veth pair in one namespace. Its sender segments: a veth device that claims to segment drops
+/// the packets that need segmentation.
 const CABLE: &str = "ip link set lo up
     ip link add left type veth peer name right
     ethtool -K left tx-udp-segmentation off
@@ -65,8 +65,8 @@ fn inside_a_network() {
         packets > from[0] + 190
     });
     let log = server.stop();
-    let told = log.matches("trying again every second").count() as u64;
-    assert!((1..=1 + began.elapsed().as_secs() / 60).contains(&told), "once a minute: {log}");
+    let logged = log.matches("trying again every second").count() as u64;
+    assert!((1..=1 + began.elapsed().as_secs() / 60).contains(&logged), "once a minute: {log}");
     if has_left_out(test, &log) {
         return;
     }
@@ -75,7 +75,7 @@ fn inside_a_network() {
     let (before, after) = datagrams.split_at(before_up);
     stream(before, 0).walk().assert_seamless(0);
     stream(after, 0).walk().assert_seamless(0);
-    // Before and after lie on one line of the clock.
+    // Clock references before and after the outage lie on one line.
     let walk = stream(&datagrams, 0).walk();
     assert!(walk.clocks.windows(2).all(|pair| pair[1].1 > pair[0].1), "the clock goes forward");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A channel for as long as `CHANNEL_MINUTES` says (10 by default), with three changes of file a
-//! minute. Prints its figures; run it with `--ignored --nocapture`.
+//! A channel that plays for `CHANNEL_MINUTES` (10 by default), with three changes of file a minute.
+//! Prints its figures; run it with `--ignored --nocapture`.
 
 use std::env;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A configuration that cannot be used is refused at the start, each fault with its line and its
-//! cure: exit status 2, and nothing is printed as ready.
+//! An unusable configuration is refused at the start, each fault with its line and its cure: exit
+//! status 2, and no ready line is printed.
 
 use std::fs;
 use std::process::Command;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A schedule by wall clock: an item cuts what plays at its second, plays once, and the playlist is
-//! afterwards where it would be without it.
+//! A schedule by wall clock: an item interrupts the playlist at its second and plays once; the
+//! playlist is afterwards where it would be without the item.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ fn an_item_starts_at_its_second_and_gives_the_playlist_back() {
     }
 }
 
-/// Plays the item at a second that far ahead; `None` where the server was not ready by then.
-/// Returns the second, true where the item was seen in the state, the log, and the receiver.
+/// Plays the item at a second that far ahead; returns `None` where the server was not ready by
+/// then. Returns the second, true where the item was seen in the state, the log, and the receiver.
 fn play(place: &Place, preparation: Duration) -> Option<(u64, bool, String, Capture)> {
     let receiver = Capture::unicast();
     let second = second_ahead(preparation);
@@ -65,12 +65,12 @@ fn play(place: &Place, preparation: Duration) -> Option<(u64, bool, String, Capt
     Some((second, is_seen, server.stop(), receiver))
 }
 
-/// Asserts a stream without a seam in which the item begins and ends where it should.
+/// Asserts a stream without a seam in which the item begins and ends at the right times.
 #[track_caller]
 fn assert_item(walk: &Walk, second: u64) {
     walk.assert_seamless(0);
     let starts = walk.starts.get(&SOUND_PID).expect("the item has a sound");
-    // Channel time is wall time: the clock of the stream says when something was sent.
+    // Channel time is wall time: the clock of the stream gives the send time of a packet.
     let ahead_ms = |packet: u64, second: f64| {
         let at = walk.clocks.partition_point(|(at, _)| *at <= packet);
         let clock = walk.clocks[at - 1].1;
@@ -87,5 +87,5 @@ fn assert_item(walk: &Walk, second: u64) {
     assert!((-1000..500).contains(&ends), "the last sound {ends} ms after the end");
 }
 
-/// Time for the server to start, of each attempt.
+/// Time for the server to start, in each attempt.
 const PREPARATIONS_S: [u64; 5] = [1, 3, 9, 20, 60];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two servers with one channel, one of them its hot standby, in a network of their own: whatever
-//! becomes of the primary, one of the two sends, and to a receiver of the group it is one sender.
+//! Two servers with one channel, one of them its hot standby, in a separate network: whatever
+//! happens to the primary, one of the two sends, and a receiver of the group sees one sender.
 //!
-//! The receiver tells the servers apart by their ports; a real one sees one sender. How soon the
-//! other one sends is judged by `timed`.
+//! The receiver distinguishes the servers by their ports; a real one sees one sender. The time of
+//! the takeover is judged by `timed`.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub(crate) const LOOPBACK: &str = "ip link set lo up multicast on
 
 const RTP_GROUP: &str = "239.9.1.1:5004";
 const UDP_GROUP: &str = "239.9.1.2:5006";
-/// Channels of the configuration: by RTP at a constant rate, and bare.
+/// Channels of the configuration: over RTP at a constant rate, and over plain UDP.
 pub(crate) const BY_RTP: usize = 0;
 pub(crate) const BARE: usize = 1;
 
@@ -75,7 +75,7 @@ fn inside_a_network() {
     assert!(sources.iter().all(|source| *source == sources[0]), "one sender, to a receiver");
 }
 
-/// Two files of the channel; `None`, with the reason printed, where there are none.
+/// Returns two files of the channel; `None`, with the reason printed, where there are none.
 pub(crate) fn files(test: &str) -> Option<[Vec<u8>; 2]> {
     Some([clip(test, 10, 75, Streams::Both)?, clip(test, 11, 90, Streams::Both)?])
 }
@@ -90,7 +90,7 @@ fn await_sending(server: &Server, is_sending: bool) {
     }
 }
 
-/// A server of the pair.
+/// Starts a server of the pair.
 pub(crate) fn start(role: &str, files: &[Vec<u8>]) -> Server {
     let place = Place::new();
     for (number, bytes) in files.iter().enumerate() {
@@ -107,7 +107,7 @@ pub(crate) fn start(role: &str, files: &[Vec<u8>]) -> Server {
     serve(&place, &config)
 }
 
-/// Ports that packets came from, in order of appearance.
+/// Returns the source ports of packets, in order of appearance.
 pub(crate) fn ports(datagrams: &[Datagram]) -> Vec<u16> {
     let mut ports = Vec::new();
     for datagram in datagrams {
@@ -155,8 +155,8 @@ impl Receivers {
     }
 }
 
-/// Asserts that a silent standby says so, to operators and to viewers. Where the other server was
-/// late it sends for a moment, and then stands by again.
+/// Asserts that a silent standby reports its state to operators and to viewers. Where the other
+/// server was late it sends for a moment, and then stands by again.
 #[track_caller]
 pub(crate) fn assert_stands_by(standby: &Server) {
     await_state(standby, BY_RTP, "it stands by, and says so", |state| {
@@ -171,8 +171,8 @@ pub(crate) fn assert_stands_by(standby: &Server) {
     });
 }
 
-/// Packets of strangers to both groups: noise, a foreign RTP stream, foreign packets of a transport
-/// stream, and odd lengths.
+/// Returns packets of strangers to both groups: noise, a foreign RTP stream, foreign packets of a
+/// transport stream, and odd lengths.
 pub(crate) fn forged() -> Vec<(Sender, Vec<u8>)> {
     let noise: Vec<u8> =
         (0..1316_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

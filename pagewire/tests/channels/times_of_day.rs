@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A viewer over RTSP names the place in a channel's time shift by the time of day.
+//! A viewer over RTSP names a position in a channel's time shift by the time of day.
 //!
 //! Sources: RFC 2326 §3.7, §12.29.
 
@@ -10,7 +10,7 @@ use crate::harness::rtsp::{Control, Player};
 use crate::harness::{Place, Server, await_ok, await_true};
 use crate::{await_state, date, serve, wall_now};
 
-/// A second as RTSP writes it.
+/// Formats a second as RTSP writes it.
 pub(crate) fn clock(second: u64) -> String {
     date(second).replace(['-', ':'], "")
 }
@@ -23,14 +23,14 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// `None`, with the reason printed, where there is no file to play.
+    /// Returns `None`, with the reason printed, where there is no file to play.
     pub(crate) fn of_channel(test: &str) -> Option<Viewer> {
         let bytes = clip(test, 1, 50, Streams::Both)?;
         let place = Place::new();
         place.put("a.ts", &bytes);
         let server = serve(&place, "[channel.a]\nplaylist = [\"a.ts\"]\ntime_shift_s = 60\n");
         await_state(&server, 0, "it plays", |state| state["on_air"].is_string());
-        // Described as soon as there is a place to begin at.
+        // DESCRIBE succeeds as soon as there is a place to begin at.
         await_true("it can be viewed", || {
             Control::to(server.rtsp).ask("DESCRIBE", "channel/a", &[]).status == 200
         });
@@ -38,7 +38,7 @@ impl Viewer {
         Some(Viewer { player, server, _place: place })
     }
 
-    /// Plays from a time of day; gives the beginning that the answer names.
+    /// Plays from a time of day; returns the start time in the answer.
     pub(crate) fn play(&mut self, start: u64) -> String {
         let answer = self.player.command("PLAY", &[&format!("Range: clock={}-", clock(start))]);
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -52,13 +52,13 @@ impl Viewer {
     }
 }
 
-/// The answers' own order decides, as a busy machine answers late.
+/// The test relies on the order of the answers, because a busy machine answers late.
 #[test]
 fn a_viewer_goes_back_to_a_time_of_day() {
     let Some(mut viewer) = Viewer::of_channel("a_viewer_goes_back_to_a_time_of_day") else {
         return;
     };
-    // What has not come yet is the present, and what is forgotten the beginning.
+    // A future time is the present, and a time before the window is its beginning.
     let beginning = viewer.play(wall_now().as_secs() - 3600);
     let far = await_ok(|| {
         let present = viewer.play(wall_now().as_secs() + 3600);
@@ -68,7 +68,8 @@ fn a_viewer_goes_back_to_a_time_of_day() {
     });
     let again = viewer.play(wall_now().as_secs() - 3600);
     assert!(seconds_between(&beginning, &again) <= 1, "{again}, {beginning}: {far} s are kept");
-    // Key frames are less than a second apart, and the answer names the one at or before.
+    // Key frames are less than a second apart, and the answer names the one at or before the
+    // requested time.
     let asked = second_of(&beginning) + 2;
     let found = viewer.play(asked);
     assert!(near(&found, asked), "{found}, not {}", clock(asked));
@@ -80,13 +81,13 @@ fn a_viewer_goes_back_to_a_time_of_day() {
     viewer.stop();
 }
 
-/// True where an answer begins at a second or up to two before.
+/// True where an answer begins at a second or at most two before it.
 pub(crate) fn near(found: &str, asked: u64) -> bool {
     let near = [clock(asked - 2), clock(asked - 1), clock(asked)];
     near.iter().any(|near| found.starts_with(near.trim_end_matches('Z')))
 }
 
-/// The full second of a time as RTSP writes it, by date(1).
+/// Returns the full second of a time in RTSP notation, by date(1).
 fn second_of(time: &str) -> u64 {
     let digits = |range: std::ops::Range<usize>| &time[range];
     let written = format!(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A walk through a received transport stream, packet by packet, that finds each seam: gaps of
-//! counters, bad tables, a clock that is no straight line, times out of order.
+//! counters, bad tables, a non-linear clock, times out of order.
 //!
-//! Written from the standard, with nothing of the sender's code; the crate `mpeg2ts-reader` reads
-//! counters, clocks and PES times a second time, and both must agree.
+//! Written from the standard, without the sender's code; the crate `mpeg2ts-reader` reads counters,
+//! clocks and PES times a second time, and both results must agree.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.5 (PCR), §2.4.3.7 (PTS, DTS), annex A
 //! (CRC); ETSI TR 101 290 §5.2 (intervals).
@@ -21,7 +21,7 @@ pub(crate) struct Stream(pub(crate) Vec<u8>);
 pub(crate) struct Walk {
     pub(crate) packets: u64,
     pub(crate) null_packets: u64,
-    /// Places where a counter does not follow the one before, in words.
+    /// Places where a counter does not follow the previous one, in words.
     pub(crate) counter_gaps: Vec<String>,
     pub(crate) tables: BTreeMap<u16, u64>,
     /// Clock references: packet index, and value unwrapped.
@@ -94,7 +94,7 @@ impl Walk {
         self.clocks.push((index, unwrap(last, value.into(), PCR_MODULUS)));
     }
 
-    /// The start of a section or of a PES packet.
+    /// Handles the start of a section or of a PES packet.
     fn unit(&mut self, index: u64, pid: u16, payload: &[u8]) {
         if pid <= SDT_PID || pid == PMT_PID {
             let section = &payload[1 + usize::from(payload[0])..];
@@ -128,7 +128,7 @@ impl Walk {
         self.starts.entry(pid).or_default().push(index);
     }
 
-    /// Reads the packet by a parser that is not ours.
+    /// Reads the packet with an independent parser and compares the results.
     fn compare(&mut self, index: u64, bytes: &[u8], pid: u16, counter: u8) {
         let packet = Packet::new(bytes);
         let is_same =
@@ -183,7 +183,7 @@ impl Walk {
         }
     }
 
-    /// Asserts that counters and clock go on, where files may be damaged or cut.
+    /// Asserts that counters and clock continue, where files may be damaged or cut.
     #[track_caller]
     pub(crate) fn assert_goes_on(&self, name: &str) {
         let gaps = &self.counter_gaps;
@@ -194,7 +194,7 @@ impl Walk {
         }
     }
 
-    /// Asserts that each PES packet begins before it is to be decoded.
+    /// Asserts that each PES packet begins before its decoding time.
     #[track_caller]
     pub(crate) fn assert_in_time(&self) {
         for (pid, times) in &self.times {
@@ -210,7 +210,8 @@ impl Walk {
         }
     }
 
-    /// The farthest that a clock reference is from the straight line of a constant rate, ns.
+    /// Returns the largest deviation of a clock reference from the straight line of a constant
+    /// rate, in ns.
     pub(crate) fn line_deviation_ns(&self, bits_per_second: u64) -> f64 {
         let Some((first, origin)) = self.clocks.first() else { return f64::INFINITY };
         let deviation = |(index, value): &(u64, i128)| {
@@ -222,7 +223,7 @@ impl Walk {
     }
 }
 
-/// Clock reference of a packet that has one.
+/// Returns the clock reference of a packet that has one.
 pub(crate) fn clock_of(packet: &[u8]) -> Option<u64> {
     let has_clock = packet[3] & 0x20 != 0 && packet[4] > 0 && packet[5] & 0x10 != 0;
     let bytes = packet[6..12].iter().filter(|_| has_clock);
@@ -234,7 +235,7 @@ fn few(texts: &[String]) -> &[String] {
     &texts[..texts.len().min(5)]
 }
 
-/// The value nearest to `last` that has these low digits.
+/// Returns the value nearest to `last` that has these low digits.
 fn unwrap(last: Option<i128>, value: i128, modulus: i128) -> i128 {
     let Some(last) = last else { return value };
     let forward = (value - last).rem_euclid(modulus);
@@ -255,7 +256,7 @@ const TIMES: i128 = 1 << 33;
 const NULL_PID: u16 = 0x1fff;
 const SDT_PID: u16 = 0x11;
 const PMT_PID: u16 = 0x1000;
-/// ETSI TR 101 290 §5.2.2: clock references are 100 ms apart at most.
+/// ETSI TR 101 290 §5.2.2: clock references are at most 100 ms apart.
 const CLOCK_MS_MAX: i128 = 100;
-/// Times of one stream: 700 ms at most (ISO/IEC 13818-1 §2.7.4).
+/// Times of one stream: at most 700 ms apart (ISO/IEC 13818-1 §2.7.4).
 const TIME_MS_MAX: i128 = 700;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command lines of a document, in order, and the output it shows for them.
 //!
-//! A command stands in an indented block or in a fenced one of `sh`, alone or beside a second one
-//! (three blanks between them), with a comment behind it, or goes on in the next line by `\`. Other
-//! lines of such a block are output of the command above them, so a figure or a message that the
-//! program no longer prints is found as well. Blocks between generated markers are no commands, and
-//! so are fenced blocks of other languages.
+//! A command is in an indented block or in a fenced block of `sh`. It is alone in its line or
+//! beside a second one (three blanks between them), may have a comment behind it, and may continue
+//! in the next line after `\`. Other lines of such a block are output of the command above them, so
+//! a figure or a message that the program no longer prints is found as well. Blocks between
+//! generated markers are not commands, and neither are fenced blocks of other languages.
 //!
-//! Does not: understand Markdown beyond that.
+//! Does not parse any other Markdown.
 
-/// A command as it stands, without its comment.
+/// A command as written, without its comment.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Shown {
-    /// Of the document, from 1.
+    /// Line in the document, from 1.
     pub(crate) line: usize,
-    /// The heading it stands below.
+    /// Heading above it.
     pub(crate) section: String,
     pub(crate) command: String,
-    /// Lines of the block behind it that are no commands.
+    /// Lines of the block behind it that are not commands.
     pub(crate) output: Vec<String>,
 }
 
-/// All commands of a document.
+/// Returns all commands of a document.
 ///
 /// # Panics
 /// On a line of a block that is neither a command nor the output of one.
@@ -81,7 +81,7 @@ pub(crate) fn commands(name: &str, text: &str) -> Vec<Shown> {
     shown
 }
 
-/// A line without its comment and its mark that it goes on, and whether it does.
+/// Returns a line without its comment and its continuation mark, and true where it has the mark.
 fn continued(line: &str) -> (&str, bool) {
     let line = match line.find(" #") {
         Some(at) => &line[..at],
@@ -94,7 +94,7 @@ fn continued(line: &str) -> (&str, bool) {
     }
 }
 
-/// Settings of the environment may stand before the program; `pagewire ready:` is output.
+/// Variables of the environment may precede the program; `pagewire ready:` is output.
 fn is_command(words: &str) -> bool {
     let mut words = words.split_whitespace().skip_while(|word| word.contains('='));
     let program = words.next().unwrap_or("");
@@ -102,7 +102,7 @@ fn is_command(words: &str) -> bool {
     PROGRAMS.contains(&program) && !is_label
 }
 
-/// Commands that stand in one line.
+/// Returns the commands that share one line.
 fn side_by_side(words: &str) -> Vec<&str> {
     let parts: Vec<&str> =
         words.split("   ").map(str::trim).filter(|part| !part.is_empty()).collect();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The commands of README.md and docs/, word for word, in a fresh folder: each ends well, and what
-//! the document shows as output is printed.
+//! The commands of README.md and docs/, run literally in a fresh folder: each ends with the
+//! expected status, and the output shown in the document is printed.
 //!
-//! One test a document, in a network of its own, where the usual ports are free and the names
-//! `HOST`, `camera` and `eth1` exist. A server or recorder runs until the next one begins. A
-//! command that cannot run here has a line in [`ELSEWHERE`] with the reason and the test or person
-//! that runs it, so a new command is run or explained, and never forgotten.
+//! One test per document, in a network of its own, where the usual ports are free and the names
+//! `HOST`, `camera` and `eth1` exist. A server or recorder runs until the next one begins or, for a
+//! recorder, its section ends. A command that cannot run here has a line in [`ELSEWHERE`] with the
+//! reason and the test or person that runs it, so a new command cannot be overlooked.
 //!
-//! Commands of `pagewire load` last as long as they measure: the tests in [`timed`] run them. Those
-//! of `pagewire lab` need the laboratory, which the gate does not build: they are run where
-//! `PAGEWIRE_TEST_LAB=1` is set, by `make test-lab`.
+//! Commands of `pagewire load` last as long as they measure: the tests in [`timed`] run them.
+//! Commands of `pagewire lab` need the laboratory, which the gate does not build: they are run
+//! where `PAGEWIRE_TEST_LAB=1` is set, by `make test-lab`.
 //!
 //! Does not judge answers; the tests of each verb do.
 
@@ -39,7 +39,8 @@ use network::Owner;
 use shell::{RECORDING, SERVING, Shell};
 use tempfile::TempDir;
 
-/// Commands that are not run by these tests, by how they begin, and who runs them.
+/// Prefixes of commands that these tests do not run, with the reason and the test or person that
+/// runs them.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("make demo", "a release build, then a demonstration: by whoever tries it"),
     ("make test", "this is it"),
@@ -68,7 +69,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("UPDATE=1 cargo test", "it writes the documents; without UPDATE make test-lab runs it"),
 ];
 
-/// Exact lines of which [`ELSEWHERE`] would say too much.
+/// Exact lines for which a prefix in [`ELSEWHERE`] would match too much.
 const ELSEWHERE_WHOLE: &[(&str, &str)] =
     &[("pagewire lab paths", "all sizes take half an hour; --quick is run")];
 
@@ -99,21 +100,21 @@ const DOCUMENTS: &[Document] = &[
     document("docs::commands_of_verifying_run_as_they_stand", "docs/verifying.md"),
 ];
 
-/// Commands that last as long as they measure. Their status 1 says that the machine was too slow,
-/// which is not for tests.
+/// Commands that run for the duration of their measurement. Their status 1 means that the machine
+/// was too slow, which these tests do not judge.
 const MEASURES: &str = "pagewire load ";
 const LABORATORY: &str = "pagewire lab";
 
 /// Choice of commands of one run of a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
-    /// All but those that measure; those of the laboratory where it is built.
+    /// All except those that measure; laboratory commands only if the laboratory is built.
     Usual,
-    /// All but those of the laboratory.
+    /// All except those of the laboratory.
     Measuring,
 }
 
-/// Documents whose commands need a server at work, and the server.
+/// Documents whose commands need a running server, and the server.
 const BEFORE: &[(&str, &str)] = &[("docs/verifying.md", "pagewire serve DIR")];
 
 /// The camera of the documents, at the usual port of RTSP.
@@ -130,7 +131,7 @@ a=rtpmap:97 opus/48000/2
 ";
 const SOUND_PORT: u16 = 5008;
 
-/// `HOST` and `camera` are names in here, `eth1` is a device, 10.0.0.7 sends.
+/// `HOST` and `camera` are names in this network, `eth1` is a device, 10.0.0.7 is the sender.
 const NETWORK: &str = "mount -t tmpfs none /mnt
     printf '127.0.0.1 localhost HOST\\n127.0.0.2 camera\\n' > /mnt/hosts
     mount --bind /mnt/hosts /etc/hosts
@@ -149,7 +150,7 @@ fn shown(document: &str) -> Vec<Shown> {
     blocks::commands(document, &text)
 }
 
-/// Reason for which no test here runs a command.
+/// Returns the reason why no test here runs a command.
 fn elsewhere(command: &str) -> Option<&'static str> {
     let whole = ELSEWHERE_WHOLE.iter().find(|(line, _)| command == *line);
     let begins = || ELSEWHERE.iter().find(|(begin, _)| command.starts_with(begin));
@@ -157,7 +158,7 @@ fn elsewhere(command: &str) -> Option<&'static str> {
 }
 
 impl Choice {
-    /// Reason for which a run with this choice leaves a command out.
+    /// Returns the reason why a run with this choice leaves a command out.
     fn leaves_out(self, command: &str) -> Option<&'static str> {
         if let Some(reason) = elsewhere(command) {
             return Some(reason);
@@ -170,17 +171,17 @@ impl Choice {
         }
     }
 
-    /// Length of the reader's film, which is played once from its beginning to its end.
+    /// Returns the length of the reader's film, which is played once from its beginning to its end.
     fn film_seconds(self) -> u64 {
         match self {
             Choice::Usual => 2,
-            // Longer than what plays it is measured.
+            // Longer than the measurement of the commands that play it.
             Choice::Measuring => 16,
         }
     }
 }
 
-/// Files of a reader: films, books, earlier measurements, the checkout's documents.
+/// Makes the files of a reader: films, books, earlier measurements, the checkout's documents.
 fn desk(film_seconds: u64) -> TempDir {
     let desk = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let at = |name: &str| desk.path().join(name);
@@ -211,8 +212,8 @@ fn desk(film_seconds: u64) -> TempDir {
     desk
 }
 
-/// Sends a second of a stream to whoever listens at the addresses of the documents; a recorder that
-/// received nothing does not end well.
+/// Sends a second of a stream to the listeners at the addresses of the documents; a recorder that
+/// received nothing fails.
 fn send() {
     let clip = Clip::of_seconds(4, 1).bytes();
     for (to, from) in [
@@ -240,7 +241,7 @@ fn send_sound() {
     }
 }
 
-/// The program `COMMAND` of the documents, with a function `NAME`.
+/// Creates the program `COMMAND` of the documents, with a function `NAME`.
 fn program(desk: &Path) {
     let source = desk.join("COMMAND.c");
     let text = "__attribute__((noinline)) int NAME(volatile int *count) { return ++*count; }\n\
@@ -282,7 +283,7 @@ fn follow(document: &Document, choice: Choice) {
     shell.stop();
 }
 
-/// Runs a command to its end, or starts it where it is a server or a recorder; gives all it has
+/// Runs a command to its end, or starts it where it is a server or a recorder; returns all it has
 /// printed.
 fn run_one(shell: &mut Shell, command: &str) -> String {
     let last = command.rsplit("&&").next().expect("at least one").trim();
@@ -360,7 +361,7 @@ fn every_command_has_a_test() {
     }
 }
 
-/// A line of the lists above that no command begins with is left over.
+/// A line of the lists above is obsolete when no command begins with it.
 #[test]
 fn what_is_run_elsewhere_is_in_a_document() {
     let all: Vec<Shown> = documents().iter().flat_map(|document| shown(document)).collect();
@@ -372,7 +373,7 @@ fn what_is_run_elsewhere_is_in_a_document() {
     }
 }
 
-/// README.md, and all of docs/ by name.
+/// Returns README.md and all of docs/ by name.
 fn documents() -> Vec<String> {
     let mut names = vec!["README.md".to_owned()];
     for entry in fs::read_dir(root().join("docs")).expect("the checkout has docs") {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs command lines as a reader would type them: one after the other, in one folder, with servers
-//! and recorders left running in the background. Who asks for a password is given `PASSWORD`, by
-//! which the documents call it.
+//! and recorders left running in the background. A password prompt gets the password from the
+//! variable `PASSWORD`, which the documents use.
 //!
-//! Does not: choose what is run; the tests do.
+//! Does not choose the commands; the tests do.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::answer::http;
 use crate::harness::{PROGRAM, watchdog};
 
-/// A reader's folder, and what runs in it.
+/// A reader's folder, and the programs running in it.
 pub(crate) struct Shell {
     folder: PathBuf,
     path: String,
@@ -27,7 +27,7 @@ pub(crate) struct Shell {
 
 /// A server or recorder.
 struct Running {
-    /// Line that it printed when it was ready; empty for a program that stays.
+    /// Line that it printed when it was ready; empty for a program that keeps running.
     ready: &'static str,
     command: String,
     child: Child,
@@ -52,12 +52,12 @@ impl Shell {
             .args(["-euc", &format!("exec < {TYPED}\n{line}")])
             .current_dir(&self.folder)
             .env("PATH", &self.path)
-            // Calibrated once for all tests, and not in the user's own cache.
+            // Calibrated once for all tests, outside the user's own cache.
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
         (command, log)
     }
 
-    /// Runs a command to its end with one of these statuses; gives all it printed.
+    /// Runs a command to its end, which must have one of these statuses; returns its output.
     pub(crate) fn run(&mut self, line: &str, statuses: &[i32]) -> String {
         let (mut command, _) = self.command(line);
         let outcome = watchdog::run(&mut command, LIMIT).expect("there is a shell");
@@ -67,8 +67,8 @@ impl Shell {
         printed.into_owned()
     }
 
-    /// Starts a server or a recorder and waits until it says `ready`; gives all it has printed. The
-    /// one before that said the same ends first, as both have the usual ports.
+    /// Starts a server or a recorder and waits until it prints `ready`; returns its output. The
+    /// previous program with the same ready line ends first, because both use the usual ports.
     pub(crate) fn start(&mut self, line: &str, ready: &'static str) -> String {
         self.end_of(ready);
         self.start_aside(line, ready);
@@ -77,7 +77,7 @@ impl Shell {
         last.printed()
     }
 
-    /// As [`Shell::start`], and it runs on to the end beside all others.
+    /// As [`Shell::start`], but it runs to the end beside all others.
     pub(crate) fn start_aside(&mut self, line: &str, ready: &str) {
         let (mut command, log) = self.command(line);
         let file = File::create(&log).expect("a log");
@@ -100,7 +100,7 @@ impl Shell {
         self.running.push(one);
     }
 
-    /// Files of recordings that have bytes.
+    /// Returns the files of recordings that have bytes.
     pub(crate) fn recordings(&self) -> BTreeSet<PathBuf> {
         let entries = fs::read_dir(self.folder.join("films")).expect("the folder of recordings");
         let paths = entries.map(|entry| entry.expect("it can be read").path());
@@ -108,7 +108,7 @@ impl Shell {
     }
 
     /// Waits until there are `count` recordings more than `before`: a recorder that received
-    /// nothing does not end well.
+    /// nothing fails.
     pub(crate) fn await_recordings(&mut self, before: &BTreeSet<PathBuf>, count: usize) {
         let deadline = Instant::now() + READY_WAIT;
         loop {
@@ -129,17 +129,17 @@ impl Shell {
         }
     }
 
-    /// Ends what said `ready`.
+    /// Ends the programs that printed `ready`.
     pub(crate) fn end_of(&mut self, ready: &str) {
         self.end(|one| one.ready == ready);
     }
 
-    /// Ends all that runs.
+    /// Ends all running programs.
     pub(crate) fn stop(&mut self) {
         self.end(|_| true);
     }
 
-    /// Ends by SIGTERM; the status has to be 0.
+    /// Ends programs by SIGTERM; the status has to be 0.
     fn end(&mut self, which: impl Fn(&Running) -> bool) {
         let (ended, left) = self.running.drain(..).partition::<Vec<_>, _>(which);
         self.running = left;
@@ -163,7 +163,7 @@ impl Running {
         let deadline = Instant::now() + READY_WAIT;
         loop {
             let answer = http(address, "GET", "/index.json");
-            // Where everybody needs a password or a signed address, nobody here has one.
+            // Where a password or a signed address is required, this client has none.
             if matches!(answer.status, 401 | 403) {
                 return;
             }
@@ -210,11 +210,11 @@ fn signal(shell: &Child, signal: Signal) {
         let Some(child) = child else { break };
         pid = child;
     }
-    // One that has ended needs none.
+    // A program that has ended needs no signal.
     let _ = kill_process(Pid::from_raw(pid as i32).expect("not process 0"), signal);
 }
 
-/// File in the folder with what a reader types.
+/// File in the folder with the typed input.
 const TYPED: &str = ".typed";
 /// Lines that a server and a recorder print when they are ready.
 pub(crate) const SERVING: &str = "pagewire ready: ";

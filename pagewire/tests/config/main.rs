@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The configuration of the real program: files, environment and command line at the start
-//! ([`verbs`]: `pagewire config`), and what a reload changes while sessions play ([`reload`]).
+//! ([`verbs`]: `pagewire config`), and the changes by a reload while sessions play ([`reload`]).
 //!
-//! Which fault of a file has which message, the program's own unit tests hold. Nothing here judges
-//! times. Takes about ten seconds.
+//! The program's own unit tests cover the message of each fault of a file. No test here judges
+//! times. The suite runs for about ten seconds.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGHUP under sessions: they live on, limits and channels follow the file, a faulty file changes
-//! nothing, and systemd is told.
+//! SIGHUP with active sessions: they continue, limits and channels follow the file, a faulty file
+//! changes nothing, and systemd is notified.
 //!
-//! Sessions here are set up and do not play: a pacer has nothing to do with a reload.
+//! The sessions are set up and do not play: a reload does not involve a pacer.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::harness::{PROGRAM, Place, Server, await_ok, await_true, uninterrupted
 
 static CLIP: &[u8] = include_bytes!("../../assets/clip.ts");
 
-/// A server with a file.
+/// A server with a configuration file.
 struct Configured {
     server: Server,
 }
@@ -38,7 +38,7 @@ impl Configured {
         Configured { server }
     }
 
-    /// Writes the file, sends SIGHUP and waits until it is done.
+    /// Writes the file, sends SIGHUP and waits until the reload is done.
     fn reload(&mut self, text: &str) {
         let path = self.server.place.top().join("pagewire.toml");
         fs::write(&path, text).expect("room for a file");
@@ -150,7 +150,7 @@ fn a_faulty_file_changes_nothing_and_is_logged_with_its_line() {
     server.hang_up("reload: nothing has changed");
     assert!(server.server.log().contains("No such file"), "{}", server.server.log());
 
-    // Right again; and what needs a restart is named each time.
+    // A valid file again; settings that need a restart are named each time.
     for _ in 0..2 {
         server.reload("allow_origin = \"https://b\"\nburst = 10\npacers = 1\n");
         let expected = "reload: burst, pacers changed and need a restart";
@@ -179,7 +179,7 @@ fn a_faulty_file_changes_nothing_and_is_logged_with_its_line() {
 }
 
 /// Without `admin` and users in the file, the next start would open no such listener; this server
-/// has one, at which everybody would be an administrator.
+/// has one, and without users everyone would be an administrator there.
 #[test]
 fn an_administrators_listener_that_is_open_keeps_its_users() {
     let folder = Place::new();
@@ -241,7 +241,7 @@ fn channels_begin_and_end_and_the_unchanged_one_plays_on() {
     await_true("windows of all channels are planned", || {
         ["a", "c", "d"].iter().all(|name| hls(name) == 200)
     });
-    // A channel that cannot be opened, as its window has no folder: nothing changes.
+    // A channel that cannot be opened, because its window has no folder: nothing changes.
     let cache = server.server.cache();
     fs::remove_dir_all(&cache).expect("the server made it");
     fs::write(&cache, "no folder").expect("room for a file");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire config`: exit status and words of each verb, and a server that is told everything by
-//! its file and environment.
+//! `pagewire config`: exit status and output of each verb, and a server that is configured entirely
+//! by its file and environment.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::harness::{PROGRAM, Place};
 
-/// Runs `pagewire config` without variables of the caller's.
+/// Runs `pagewire config` without the caller's variables.
 fn config(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
     let mut command = Command::new(PROGRAM);
     command.env_clear().arg("config").args(arguments).envs(environment.iter().copied());
@@ -39,7 +39,7 @@ fn a_right_file_has_status_0_a_host_that_lacks_something_1_and_a_wrong_file_2() 
     assert_eq!((status, errors.as_str()), (0, ""), "{errors}");
     assert_eq!(out, format!("{path}: no fault\n"));
 
-    // Two lists at once: the file first, and alone.
+    // Two lists of faults: only that of the file is printed.
     let path = written(&place, "folder = \"nowhere\"\nburst = 0\nburts = 1\nsessions = \"many\"\n");
     let (status, _, errors) = config(&["check", &path], &[]);
     assert_eq!(status, 2, "{errors}");

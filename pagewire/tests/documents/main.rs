@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tables of formats in docs/formats.md and README.md state what the code does, and that of
-//! suites in CONTRIBUTING.md has those of `scripts/suites`.
+//! Tables in documents: the formats in docs/formats.md and README.md match the code, and the suites
+//! in CONTRIBUTING.md match `scripts/suites`.
 //!
-//! `UPDATE=1 cargo test -p pagewire --test documents` rewrites them. Nothing in the tables of
-//! formats is written by hand: a codec is streamed out of a container when a file of it
-//! ([`specimens`]) is planned and packets are laid out; a transport is there when a viewer
-//! ([`viewer`]) gets a packet by it from the program as built; fast forward, when the answer to
+//! `UPDATE=1 cargo test -p pagewire --test documents` rewrites them. The tables of formats contain
+//! nothing written by hand: a codec is streamed out of a container when a file of it
+//! ([`specimens`]) is planned and packets are laid out; a transport is supported when a viewer
+//! ([`viewer`]) gets a packet over it from the program as built; fast forward, when the answer to
 //! PLAY grants the Scale; a channel, when it has the file on the air. The reason for a format that
 //! is not streamed is the status line's.
 //!
-//! Does not compare what is sent with the file: other tests do.
+//! Does not compare the sent bytes with the file: other tests do.
 
 #![forbid(unsafe_code)]
 
@@ -69,7 +69,7 @@ fn the_tables_of_formats_are_current() {
             _ => row.codecs.join(", "),
         };
         let ends = serve::extensions(row.container);
-        // A fragmented file has the names of others.
+        // A fragmented file shares the file-name extensions of other containers.
         let is_known = rows[..number].iter().any(|row| serve::extensions(row.container) == ends);
         let ends = if is_known { String::new() } else { format!(" ({})", listed(ends)) };
         let _ = write!(text, "| {}{ends} | {codecs} |", row.container.name());
@@ -142,7 +142,7 @@ fn row(place: &Place, container: Container) -> Row {
     row
 }
 
-/// The columns of a row from the transports on.
+/// Returns the columns of a row from the transports on.
 fn ways(server: &Server, row: &Row, is_on_air: bool) -> [bool; 6] {
     server.await_stream(&row.name);
     let plays = |way| {
@@ -170,12 +170,12 @@ fn ways(server: &Server, row: &Row, is_on_air: bool) -> [bool; 6] {
     ]
 }
 
-/// Writes a configuration with a channel for each file; its path, and the channels' names.
+/// Writes a configuration with a channel for each file; returns its path, and the channels' names.
 fn channels(place: &Place, rows: &[Row]) -> (String, Vec<String>) {
     let mut config = String::new();
     let names: Vec<_> = rows.iter().map(|row| format!("{:?}", row.container)).collect();
     for (name, row) in names.iter().zip(rows) {
-        // Nobody listens there: what is on the air is told by the server.
+        // No process listens there: the server itself reports the file on the air.
         let port = UdpSocket::bind((LOCALHOST, 0)).and_then(|socket| socket.local_addr());
         let port = port.expect("a free port").port();
         let _ = writeln!(
@@ -189,7 +189,7 @@ fn channels(place: &Place, rows: &[Row]) -> (String, Vec<String>) {
     (path.to_str().expect("a path in UTF-8").to_owned(), names)
 }
 
-/// True when a channel plays its file; false when the server says that it cannot.
+/// True when a channel plays its file; false when the server reports that it cannot.
 fn is_on_air(server: &Server, name: &str) -> bool {
     let deadline = Instant::now() + CHANNEL_WAIT;
     loop {
@@ -211,7 +211,7 @@ fn is_on_air(server: &Server, name: &str) -> bool {
     }
 }
 
-/// The formats that are not streamed by their reason, which a viewer is told.
+/// Returns the formats that are not streamed, by the reason given to a viewer.
 fn download_only(server: &Server) -> BTreeMap<&'static str, Vec<String>> {
     let mut reasons = BTreeMap::<_, Vec<_>>::new();
     for (extensions, format, reason) in serve::DOWNLOAD_ONLY {
@@ -238,7 +238,7 @@ fn listed(extensions: &[&str]) -> String {
     quoted.join(" ")
 }
 
-/// Content of a file that is no stream, whatever its name.
+/// Content of a file that is not a stream, whatever its name.
 const NO_STREAM: &[u8] = &[b'~'; 4096];
 const CHANNEL_WAIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Specimens: three seconds of each codec in each container that can hold it, made byte by byte.
 //!
-//! Samples are beginnings of units and then zeros: demuxers and payloaders take them, decoders do
-//! not.
+//! Samples are beginnings of units followed by zeros: demuxers and payloaders accept them, decoders
+//! do not.
 //!
 //! Sources: ISO/IEC 14496-12 §8; RFC 9559; ISO/IEC 14496-15 (avcC, hvcC); AV1-ISOBMFF §2.3; ETSI TS
 //! 102 366 annex F (dac3, dec3); "Encapsulation of Opus in ISO Base Media File Format" §4.3.
@@ -11,8 +11,8 @@ use media::Container;
 
 use crate::harness::clip::Clip;
 
-/// A file of `container` whose one track is of this codec (a name in `PAYLOAD_FORMATS`); none where
-/// such a file cannot hold it.
+/// Returns a file of `container` whose one track is of this codec (a name in `PAYLOAD_FORMATS`);
+/// none where such a file cannot hold it.
 pub(crate) fn file(container: Container, codec: &str) -> Option<Vec<u8>> {
     // A transport stream holds every codec and is sent as it is.
     if container == Container::TransportStream || codec == "MPEG-TS" {
@@ -44,7 +44,7 @@ struct Track {
 }
 
 impl Track {
-    /// The samples, each with a flag that tells if play can start with it.
+    /// Returns the samples, each with true where play can start with it.
     fn samples(&self) -> impl Iterator<Item = (Vec<u8>, bool)> {
         (0..SAMPLES).map(|number| {
             let mut sample = self.head.clone();
@@ -94,7 +94,7 @@ fn track(codec: &str) -> Track {
             let dec3 = boxed(b"dec3", &[&[6, 0, 0x20, 4, 0]]);
             sound(b"ec-3", &dec3, "A_EAC3", &[])
         }
-        // In MP4 by the names of QuickTime. No demuxer but that of WAV takes them.
+        // In MP4 under the QuickTime names. Only the demuxer of WAV accepts them.
         "8-bit PCM" => sound(b"raw ", &[], "A_PCM/INT/LIT", &[]),
         "16-bit PCM" => sound(b"sowt", &[], "A_PCM/INT/LIT", &[]),
         "24-bit PCM" => sound(b"in24", &[], "A_PCM/INT/BIG", &[]),
@@ -113,7 +113,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// `ftyp` and `mdat` with all samples, and the place of the first.
+/// Returns `ftyp` and `mdat` with all samples, and the offset of the first.
 fn media_boxes(track: &Track) -> (Vec<u8>, u32) {
     let ftyp = boxed(b"ftyp", &[b"isom\0\0\0\0"]);
     let samples: Vec<u8> = track.samples().flat_map(|(bytes, _)| bytes).collect();
@@ -121,7 +121,7 @@ fn media_boxes(track: &Track) -> (Vec<u8>, u32) {
     ([ftyp, boxed(b"mdat", &[&samples])].concat(), place)
 }
 
-/// `moov` with these sample tables behind `stsd`, and further boxes.
+/// Returns `moov` with these sample tables behind `stsd`, and further boxes.
 fn moov(track: &Track, tables: &[Vec<u8>], further: &[u8]) -> Vec<u8> {
     let stsd = boxed(b"stsd", &[&words(&[0, 1]), &track.entry]);
     let minf = boxed(b"minf", &[&boxed(b"stbl", &[&stsd, &tables.concat()])]);
@@ -146,7 +146,7 @@ fn mp4(track: &Track) -> Vec<u8> {
     [media, moov(track, &tables, &[])].concat()
 }
 
-/// One fragment, behind the samples.
+/// Returns a file with one fragment, behind the samples.
 fn fragmented_mp4(track: &Track) -> Vec<u8> {
     let (media, place) = media_boxes(track);
     let empty = |code: &[u8; 4]| boxed(code, &[&words(&[0, 0])]);
@@ -166,7 +166,7 @@ fn fragmented_mp4(track: &Track) -> Vec<u8> {
     [media, moov, moof].concat()
 }
 
-/// An element of EBML; its size is written in four bytes.
+/// Returns an element of EBML; its size is written in four bytes.
 fn element(id: u32, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let id = id.to_be_bytes();
@@ -210,7 +210,7 @@ fn adts() -> Vec<u8> {
     frame.repeat((u64::from(RATE_HZ) * SECONDS / 1024) as usize)
 }
 
-/// PCM in stereo at 48 kHz; none for another codec.
+/// Returns PCM in stereo at 48 kHz; none for another codec.
 fn wav(codec: &str) -> Option<Vec<u8>> {
     let (tag, bytes) = match codec {
         "8-bit PCM" => (1_u16, 1),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A viewer that plays the last track of a file by one transport of RTSP.
+//! A viewer that plays the last track of a file over one transport of RTSP.
 //!
 //! Sources: RFC 2326 §10.12 (interleaved); "Tunnelling RTSP and RTP through HTTP" (Apple).
 
@@ -82,7 +82,7 @@ impl Viewer {
         viewer
     }
 
-    /// A request and its reply; `headers` are whole lines with their ends.
+    /// Sends a request and returns its reply; `headers` are whole lines with their ends.
     pub(crate) fn ask(&mut self, method: &str, url: &str, headers: &str) -> Reply {
         let session = self.session.as_ref();
         let session = session.map(|id| format!("Session: {id}\r\n")).unwrap_or_default();
@@ -97,13 +97,14 @@ impl Viewer {
         self.ask("DESCRIBE", &url, "")
     }
 
-    /// Sets the last track up and plays with these headers: the reply to PLAY, or the refusal.
+    /// Sets the last track up and plays with these headers; returns the reply to PLAY, or the
+    /// refusal.
     pub(crate) fn play(&mut self, headers: &str) -> Result<Reply, Reply> {
         let description = self.describe();
         if !description.is_ok() {
             return Err(description);
         }
-        // The last track's: that of the session stands before.
+        // The attribute of the last track: that of the session precedes it.
         let mut lines = description.body.lines().rev();
         let control = lines.find_map(|line| line.strip_prefix("a=control:"));
         let control = control.expect("every description has one");
@@ -135,7 +136,7 @@ impl Viewer {
         }
     }
 
-    /// Reads a frame, if that is what comes next.
+    /// Reads a frame if the next bytes are one.
     fn frame(&mut self) -> bool {
         let next = self.download.fill_buf().expect("something comes");
         assert!(!next.is_empty(), "{}: closed", self.base);
@@ -159,7 +160,7 @@ impl Viewer {
         }
         let mut reply = Reply { head, body: String::new() };
         let bytes = reply.header("Content-Length").map_or(0, |bytes| bytes.parse().unwrap());
-        // The download half of a tunnel tells the length of all that may come.
+        // The download half of a tunnel declares the maximum length of its content.
         if reply.head.starts_with("RTSP/") {
             let mut body = vec![0; bytes];
             self.download.read_exact(&mut body).expect("a body");

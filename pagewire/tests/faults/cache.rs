@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cache is never trusted and never needed: what is damaged in it is made again, and without it
-//! streams play all the same.
+//! The cache is never trusted and never required: damaged files in it are made again, and streams
+//! play without it.
 //!
-//! A server of a file for each kind of damage plays them all at once: it waits far more than it
-//! works.
+//! A server with a file for each kind of damage plays all of them at once, because it mostly waits.
 //!
-//! `timed` waits until an image is tried again for which there was no room.
+//! `timed` waits until the server retries an image for which there was no room.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +20,7 @@ use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Place, Server, await_true};
 use crate::interleaved::Reader;
 
-/// Short: it is played again and again.
+/// Short: it is played repeatedly.
 fn clip(seed: u64) -> Vec<u8> {
     Clip { seed, milliseconds: 600, bits_per_second: 500_000, with_clock: true }.bytes()
 }
@@ -30,7 +29,8 @@ fn start(place: &Place, options: &[&str]) -> Server {
     Server::at(place, Command::new(PROGRAM), options)
 }
 
-/// Plays it from beginning to end, asserts that it is `bytes`, and gives its first sequence number.
+/// Plays it from beginning to end, asserts that it is `bytes`, and returns its first sequence
+/// number.
 #[track_caller]
 fn assert_plays(server: &Server, name: &str, bytes: &[u8]) -> u16 {
     let mut player = Player::set_up(server.rtsp, name);
@@ -41,7 +41,7 @@ fn assert_plays(server: &Server, name: &str, bytes: &[u8]) -> u16 {
     first
 }
 
-/// The only file below the cache with this ending.
+/// Returns the only file below the cache with this ending.
 #[track_caller]
 fn only(place: &Place, folder: &str, ending: &str) -> PathBuf {
     let mut found = listed(&place.cache().join(folder));
@@ -55,7 +55,7 @@ fn listed(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// Ways to damage a file; each gives its new bytes.
+/// A way to damage a file; returns its new bytes.
 type Damage = fn(&[u8]) -> Vec<u8>;
 
 fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
@@ -84,7 +84,8 @@ fn play_all(server: &Server, files: &[(String, Vec<u8>)], play: fn(&Server, &str
     });
 }
 
-/// Files below a folder of the cache, sorted; `count` of them, and nothing half-written.
+/// Returns the files below a folder of the cache, sorted; asserts `count` of them, and no
+/// half-written file.
 #[track_caller]
 fn sorted(place: &Place, folder: &str, count: usize) -> Vec<PathBuf> {
     let mut paths = listed(&place.cache().join(folder));
@@ -132,14 +133,14 @@ fn a_damaged_plan_is_made_again() {
         assert_eq!(read(plan) != *damaged, index > 0, "damage {index}: made again");
     }
 
-    // The plans made again are whole.
+    // The new plans are complete.
     let server = start(&place, &options);
     await_read(&server, files.len());
     assert_eq!(server.index()["server"]["plans_invalid"], 0);
     server.stop();
 }
 
-/// The stream is known by the same numbers after a restart.
+/// The stream has the same numbers after a restart.
 #[test]
 fn an_undamaged_plan_is_used_again() {
     let (place, bytes) = (Place::new(), clip(41));
@@ -155,7 +156,7 @@ fn an_undamaged_plan_is_used_again() {
     assert_eq!(first, again);
 }
 
-/// Something that is no file at all where the plan should be: it is said that it cannot be kept.
+/// A folder or the like in place of the plan: the log reports that the plan cannot be kept.
 #[test]
 fn a_plan_that_cannot_be_replaced_is_done_without() {
     let (place, bytes) = (Place::new(), clip(46));
@@ -188,7 +189,8 @@ fn assert_plays_on((rtp, channels): (u8, &str), server: &Server, name: &str, byt
     assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
 }
 
-/// An image's frames are of channel 0; a reader on other channels gets the same from the file.
+/// An image's frames are of channel 0; a reader on other channels gets the same bytes from the
+/// file.
 #[test]
 fn framed_images_serve_readers_on_their_channel() {
     let (place, bytes) = (Place::new(), clip(48));
@@ -254,8 +256,8 @@ fn assert_damaged_images_are_made_again(image: &str, play: fn(&Server, &str, &[u
     }
 
     let server = start(&place, &[]);
-    // One with a bad block is dropped at the first play and made again by one that begins after
-    // that is over, a moment after the answer to TEARDOWN.
+    // An image with a bad block is dropped at the first play and made again by a play that begins
+    // after the first has ended, a moment after the answer to TEARDOWN.
     let is_good = |image: &PathBuf, good: &Vec<u8>| fs::read(image).is_ok_and(|is| is == *good);
     let deadline = Instant::now() + HANGING;
     loop {
@@ -313,11 +315,11 @@ fn a_cache_that_may_not_be_written_is_logged_and_done_without() {
     let log = server.stop();
     assert!(log.contains("it will be made again at the next start"), "{log}");
     assert!(log.contains("no wire image") && log.contains("it is sent from the file"), "{log}");
-    // So that it can be removed.
+    // Makes it removable.
     set_mode(0o755);
 }
 
-/// Bytes of all wire images.
+/// Returns the bytes of all wire images.
 fn image_bytes(place: &Place) -> u64 {
     let files = listed(&place.cache().join("images"));
     files.iter().map(|path| fs::metadata(path).expect("it is there").len()).sum()
@@ -349,7 +351,7 @@ struct RoomForOne {
     first: u16,
 }
 
-/// Waits until the images are let go, a moment after the answer to TEARDOWN: until then they are
+/// Waits until the images are released, a moment after the answer to TEARDOWN: until then they are
 /// locked.
 fn await_unused(place: &Place) {
     let is_unused = |path: &PathBuf| File::open(path).expect("it is there").try_lock().is_ok();
@@ -381,7 +383,7 @@ impl RoomForOne {
     }
 }
 
-/// An image that is not in use is evicted for another; one in use never is.
+/// An unused image is evicted for another; one in use never is.
 #[test]
 fn the_limit_on_wire_images_is_kept() {
     let RoomForOne { server, b, mut player, first, .. } = RoomForOne::begin();
@@ -392,19 +394,19 @@ fn the_limit_on_wire_images_is_kept() {
     server.stop();
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const HANGING: Duration = Duration::from_secs(60);
 
 mod timed {
     use super::*;
 
-    /// The server tries again no sooner than 10 s after it found no room.
+    /// The server retries at the earliest 10 s after it found no room.
     #[test]
     fn an_image_is_made_when_there_is_room_again() {
         let RoomForOne { server, a, mut player, .. } = RoomForOne::begin();
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
         drop(player);
-        // Its image is let go a moment after the answer to TEARDOWN.
+        // Its image is released a moment after the answer to TEARDOWN.
         let is_made_again = || server.log().matches("a.ts: wire image ready").count() > 1;
         for _ in 0..30 {
             assert_plays(&server, "a.ts", &a);

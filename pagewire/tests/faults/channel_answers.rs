@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers about channels: their titles, where the index links them, and reasons for channels and
-//! transports that do not exist.
+//! Answers about channels: their titles, the targets of their links in the index, and reasons for
+//! channels and transports that do not exist.
 //!
 //! Sources: RFC 2326 §10.2, §10.4, RFC 8866 §5.3.
 
@@ -12,8 +12,8 @@ use crate::harness::answer::{Answer, Line, http};
 use crate::harness::rtsp::Control;
 use crate::harness::{PROGRAM, Place, Server, await_ok};
 
-/// A server of a channel for viewers over RTSP, of one that nobody can watch by RTP, and of one
-/// that is sent to a receiver only.
+/// Starts a server of a channel for viewers over RTSP, of one that cannot be watched over RTP, and
+/// of one that is sent to a receiver only.
 fn serve_channels() -> Server {
     let place = Place::new();
     place.put("a.ts", include_bytes!("../../assets/clip.ts"));
@@ -72,8 +72,8 @@ fn channels_are_described_linked_and_refused_with_the_reason() {
     server.stop();
 }
 
-/// Asserts that a client that has a list is told so, and that a compressed form has a tag of its
-/// own. A list may change between two requests, but not each time.
+/// Asserts that a client with a current list gets "not modified", and that a compressed form has
+/// its own tag. A list may change between two requests, but not each time.
 #[track_caller]
 fn assert_kept(server: &Server, path: &str) {
     let ask = |fields: &str| {
@@ -108,5 +108,5 @@ fn index_of_a_server_without_channels_names_none() {
     server.stop();
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const WAIT: Duration = Duration::from_secs(60);

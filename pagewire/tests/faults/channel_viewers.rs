@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Viewers of a channel over RTSP: they pause, go back, and wait for what has not come yet; one who
-//! only watches misses nothing meanwhile.
+//! Viewers of a channel over RTSP: they pause, seek back, and wait for media that is not yet
+//! available; a viewer who only watches misses nothing meanwhile.
 //!
-//! `timed` has viewers who do so for longer than the window keeps a part, one who does not read,
+//! `timed` has viewers who do so for longer than the window keeps a part, one that does not read,
 //! and the memory of the window, which stays bounded: 40 s, beside each other.
 //!
 //! Sources: RFC 2326 §3.6, §10.5, §10.6.
@@ -17,11 +17,11 @@ use crate::harness::{PROGRAM, Place, Server};
 use crate::interleaved::Reader;
 use crate::resource_snapshot::await_nobody;
 
-/// A server with the channel `news`, on the air for so long that it can be watched.
+/// Starts a server with the channel `news`, which has been on the air long enough to be watched.
 fn serve_channel(settings: &str) -> Server {
     let place = Place::new();
     place.put("a.ts", include_bytes!("../../assets/clip.ts"));
-    // As heavy as a socket's buffers are small.
+    // A high rate, because socket buffers are small.
     let clip = Clip { seed: 9, milliseconds: 8000, bits_per_second: 4_000_000, with_clock: true };
     place.put("heavy.ts", &clip.bytes());
     let config = place.top().join("pagewire.toml");
@@ -42,7 +42,7 @@ fn serve_channel(settings: &str) -> Server {
     server
 }
 
-/// Sequence number and timestamp of a packet.
+/// Returns sequence number and timestamp of a packet.
 fn stamp(packet: &[u8]) -> (u16, u32) {
     let number = |at: usize, bytes: usize| {
         packet[at..at + bytes].iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
@@ -84,7 +84,7 @@ fn watch_packets(reader: &mut Reader, packets: u32, last: Option<(u16, u32)>) ->
     watch_until(reader, last, |seen, _| seen >= packets)
 }
 
-/// Start of the range in an answer to PLAY, seconds.
+/// Returns the start of the range in an answer to PLAY, in seconds.
 #[track_caller]
 fn start_of(reply: &str) -> f64 {
     assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
@@ -93,7 +93,7 @@ fn start_of(reply: &str) -> f64 {
     start.unwrap_or_else(|| panic!("no start in {reply}"))
 }
 
-/// Plays from `npt`, and drops what came before the answer.
+/// Plays from `npt`, and drops the packets received before the answer.
 #[track_caller]
 fn seek(reader: &mut Reader, session: &str, npt: &str) -> f64 {
     let start = start_of(&reader.ask("PLAY", NEWS, &[session, &format!("Range: npt={npt}-")]));
@@ -101,7 +101,7 @@ fn seek(reader: &mut Reader, session: &str, npt: &str) -> f64 {
     start
 }
 
-/// Pauses, and drops nothing: the last packet before the answer.
+/// Pauses, and drops nothing; returns the last packet before the answer.
 #[track_caller]
 fn pause(reader: &mut Reader, session: &str, last: (u16, u32)) -> (u16, u32) {
     let reply = reader.ask("PAUSE", NEWS, &[session]);
@@ -129,7 +129,7 @@ fn a_viewer_who_paused_goes_on_with_the_next_packet() {
     let session = reader.play(NEWS, "0-1");
     let last = watch_packets(&mut reader, 20, None);
     let last = pause(&mut reader, &session, last);
-    // The channel goes on meanwhile, as another viewer sees.
+    // The channel continues meanwhile, as another viewer observes.
     let mut other = Reader::to(&server);
     other.play(NEWS, "0-1");
     watch_packets(&mut other, 20, None);
@@ -152,7 +152,7 @@ fn a_viewer_goes_back_and_returns_to_the_present() {
     let back = seek(&mut reader, &session, &format!("{:.3}", began + 0.5));
     assert!((began - 3.0..began + 0.6).contains(&back), "from {began}, back to {back}");
     watch_packets(&mut reader, 20, None);
-    // What has not come yet is the present, and so are `now` and 0.
+    // A future time is the present, and so are `now` and 0.
     for npt in ["99999", "now", "0"] {
         let live = seek(&mut reader, &session, npt);
         assert!(live > began + 0.9, "npt={npt}: {live}, having begun at {began} 5 s ago");
@@ -168,7 +168,7 @@ fn a_viewer_goes_back_and_returns_to_the_present() {
 }
 
 const NEWS: &str = "channel/news";
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const HANGING: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Ticks of an RTP timestamp.
@@ -200,7 +200,7 @@ mod timed {
         let session = reader.play(NEWS, "0-1");
         let last = watch(&mut reader, Duration::from_secs(3), None);
         let last = pause(&mut reader, &session, last);
-        // The window goes on to another part meanwhile.
+        // The window moves to another part meanwhile.
         thread::sleep(Duration::from_secs(13));
         let reply = reader.ask("PLAY", NEWS, &[&session]);
         start_of(&reply);
@@ -215,7 +215,7 @@ mod timed {
         let back = seek(&mut reader, &session, &format!("{:.3}", began + 3.0));
         assert!((began - 3.0..began + 3.1).contains(&back), "from {began}, back to {back}");
         watch(&mut reader, Duration::from_secs(2), None);
-        // What has not come yet is the present, and so are `now` and 0.
+        // A future time is the present, and so are `now` and 0.
         for npt in ["99999", "now", "0"] {
             let live = seek(&mut reader, &session, npt);
             assert!(live > began + 8.0, "npt={npt}: {live}, having begun at {began} 17 s ago");
@@ -226,7 +226,7 @@ mod timed {
         watch(&mut reader, Duration::from_secs(1), None);
     }
 
-    /// The parts it holds go with their memory; its session ends or skips.
+    /// The parts it holds are dropped and their memory is freed; its session ends or skips.
     fn never_reads(server: &Server) {
         let mut silent = Reader::to(server);
         silent.keep_small();
@@ -263,8 +263,8 @@ mod timed {
         assert!(!log.contains("panicked"), "{log}");
     }
 
-    /// The window is that of a channel without time shift: what was paused is gone, and play goes
-    /// on with the oldest there is.
+    /// The window is that of a channel without time shift: the paused position is no longer
+    /// available, and play continues with the oldest media.
     #[test]
     fn long_pause_goes_on_with_the_oldest_there_is() {
         let server = serve_channel("time_shift_s = 0");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are no streams, cannot be read, vanish or shrink: the reason is told to whoever asks,
-//! a download is given all the same where it can be, and nobody else is disturbed.
+//! Files that are not streams, cannot be read, vanish or shrink: each request gets the reason, a
+//! download is served where it can be, and no other client is disturbed.
 //!
 //! Sources: RFC 2326 §11.3 and RFC 2068 §10.4.16 (415); openat2(2).
 
@@ -55,8 +55,8 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
         let row = row(&index, name);
         assert!(row["stream"].is_null(), "{row:#}");
         if [".ts", ".mp4", ".mkv"].iter().any(|end| name.ends_with(end)) {
-            let told = row["not_streamed"].as_str().unwrap_or_default();
-            assert!(told.contains(reason), "{name}: {row:#}");
+            let not_streamed = row["not_streamed"].as_str().unwrap_or_default();
+            assert!(not_streamed.contains(reason), "{name}: {row:#}");
         }
         let transport = "Transport: RTP/AVP;unicast;client_port=5000-5001";
         for (method, headers) in [("DESCRIBE", &[][..]), ("SETUP", &[transport])] {
@@ -64,26 +64,26 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
             assert_eq!(answer.status, 415, "{method} {name}: {answer:?}");
             let reason = if name.ends_with(".avi") { "AVI: download only" } else { reason };
             assert!(answer.text().contains(reason), "{method} {name}: {}", answer.text());
-            // Players show the status line and nothing else.
+            // Players show only the status line.
             let line = answer.head.lines().next().unwrap_or_default();
             assert!(line.contains(reason), "{method} {name}: {line}");
         }
         let download = http(server.http, "GET", &format!("/{name}"));
         assert_eq!((download.status, &download.body), (200, bytes), "{name}");
     }
-    // A file that does not look like a film is a file like any other, also after a DESCRIBE.
+    // A file that does not look like a film is treated like any other, also after a DESCRIBE.
     let index = server.index();
     for name in ["notes.txt", "long.txt"] {
         assert!(row(&index, name)["not_streamed"].is_null(), "{:#}", row(&index, name));
     }
     let film = row(&index, "film.avi");
-    let told = film["not_streamed"].as_str().unwrap_or_default();
-    assert!(told.starts_with("AVI: download only; ffmpeg -i "), "{told}");
+    let not_streamed = film["not_streamed"].as_str().unwrap_or_default();
+    assert!(not_streamed.starts_with("AVI: download only; ffmpeg -i "), "{not_streamed}");
     snapshot.assert_restored(&server);
 }
 
-/// A file that cannot become a stream is read no further, and the verdict is kept: no peer makes
-/// the server read a large file again and again.
+/// A file that cannot become a stream is read no further, and the verdict is kept: no peer can make
+/// the server read a large file repeatedly.
 #[test]
 fn a_large_file_that_is_no_stream_is_not_read_to_its_end() {
     let no_clock =
@@ -104,7 +104,7 @@ fn a_large_file_that_is_no_stream_is_not_read_to_its_end() {
     assert!(read < 2 * no_clock.len() as u64, "{read} bytes read");
 }
 
-/// proc_pid_io(5): what its calls have read so far, from disk or not.
+/// proc_pid_io(5): bytes that its calls have read so far, from disk or not.
 fn bytes_read(server: &Server) -> u64 {
     let counts = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("it runs");
     let count = counts.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok());
@@ -112,7 +112,7 @@ fn bytes_read(server: &Server) -> u64 {
 }
 
 /// Shrunk while it plays: that stream ends with BYE and a line in the log. Emptied while it is
-/// downloaded: the connection ends short of what was promised. Others go on.
+/// downloaded: the connection ends short of the announced length. Other clients continue.
 #[test]
 fn a_file_that_shrinks_ends_its_own_streams_only() {
     let [shrinking, steady] = [23, 24].map(|seed| Clip::of_seconds(seed, 60).bytes());
@@ -120,7 +120,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     let download = vec![7; 64 << 20];
     let files: &[(&str, &[u8])] =
         &[("shrinking.ts", &shrinking), ("steady.ts", &steady), ("download.bin", &download)];
-    // From the file itself: a wire image, once made, needs it no more.
+    // From the file itself: once a wire image exists, the file is no longer needed.
     let server = serve(files, &["--cache-size", "0"]);
     let snapshot = ResourceSnapshot::of(&server);
     let mut hit: Vec<_> = (0..2).map(|_| Player::set_up(server.rtsp, "shrinking.ts")).collect();
@@ -132,7 +132,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     assert!(line.head().expect("an answer").starts_with("HTTP/1.1 200 "));
     other.hear("it plays", |heard| heard.packets.len() > 15);
 
-    // A place within a packet and within a page.
+    // A length that ends within a packet and within a page.
     let left = shrinking.len() / 60 + 1001;
     for (name, bytes) in [("shrinking.ts", left), ("download.bin", 1001)] {
         let file = File::options().write(true).open(server.folder().join(name));
@@ -162,7 +162,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     assert_eq!(hit[0].command("PLAY", &[]).status, 454, "it is over");
     assert_eq!(other.command("TEARDOWN", &[]).status, 200);
 
-    // The remaining file plays in its new length.
+    // The remaining file plays with its new length.
     server.await_index("it is read again", |index| {
         row(index, "shrinking.ts")["bytes"] == left
             && !row(index, "shrinking.ts")["stream"].is_null()
@@ -177,7 +177,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     snapshot.assert_restored(&server);
 }
 
-/// Deleted while it plays: who has it open has it to the end; who comes later is told.
+/// Deleted while it plays: a client that has it open gets it to the end; a later one gets an error.
 #[test]
 fn a_file_that_vanishes_plays_to_its_end_for_those_who_have_it() {
     assert_vanished_plays_to_its_end(&["--cache-size", "0"]);
@@ -243,12 +243,12 @@ fn a_file_that_cannot_be_read_is_refused() {
     let first = player.play();
     player.hear("it plays", |heard| heard.packets.len() > 5);
     player.heard().assert_gapless(&clip, first);
-    // And made unreadable again, it is a row with the reason.
+    // Made unreadable again, it is a row with the reason.
     fs::set_permissions(&closed, Permissions::from_mode(0o000)).expect("the test owns it");
     await_closed();
 }
 
-/// Nothing of a folder that the server may not search is listed, old or new.
+/// No file of a folder that the server may not search is listed, old or new.
 #[test]
 fn a_folder_made_private_is_listed_no_more() {
     let place = Place::new();
@@ -273,12 +273,12 @@ fn a_folder_made_private_is_listed_no_more() {
     assert!(of_folder(&index).is_empty(), "{index:#}");
 }
 
-/// By name, so that a server does not measure for seconds which are the cheapest: nobody cannot
-/// read the result, and for addresses other than loopback there may be none.
+/// Named explicitly, so that a server does not measure for seconds which are the cheapest: the user
+/// nobody cannot read the result, and for addresses other than loopback there may be none.
 pub(crate) const PATHS: [&str; 4] = ["--path", "wire_sendfile", "--path", "read_write"];
 
-/// A command that runs the program where permissions count: as it is, or for root as nobody.
-/// `None`, with the reason printed, where that cannot be.
+/// Returns a command that runs the program with file permissions enforced: as the current user, or
+/// as nobody where that is root. Returns `None`, with the reason printed, where that is impossible.
 pub(crate) fn as_somebody_else(place: &Place) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         return Some(Command::new(PROGRAM));
@@ -295,8 +295,8 @@ pub(crate) fn as_somebody_else(place: &Place) -> Option<Command> {
             Some(nobody)
         }
         Ok(outcome) => {
-            let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
-            eprintln!("skip: root may read all, and nobody cannot run the program here {said}");
+            let stderr = String::from_utf8_lossy(&outcome.stderr).into_owned();
+            eprintln!("skip: root may read all, and nobody cannot run the program here {stderr}");
             None
         }
         Err(error) => {
@@ -306,7 +306,7 @@ pub(crate) fn as_somebody_else(place: &Place) -> Option<Command> {
     }
 }
 
-/// A pipe in the folder is not waited for, at the start and when it is asked for.
+/// The server does not block on a pipe in the folder, at the start and when it is requested.
 #[test]
 fn a_pipe_in_the_folder_is_not_waited_for() {
     let clip = Clip::of_seconds(27, 1).bytes();
@@ -316,7 +316,7 @@ fn a_pipe_in_the_folder_is_not_waited_for() {
     assert!(made.expect("mkfifo is part of every system").success());
     assert_eq!(http(server.http, "GET", "/pipe.ts").status, 404);
     assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "pipe.ts", &[]).status, 404);
-    // Each is noticed behind the pipe.
+    // Each is noticed although the pipe precedes it.
     server.place.put("b.ts", &clip);
     await_read(&server, 2);
     server.place.put("c.ts", &clip);
@@ -325,5 +325,5 @@ fn a_pipe_in_the_folder_is_not_waited_for() {
     snapshot.assert_restored(&server);
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const HANGING: Duration = Duration::from_secs(60);

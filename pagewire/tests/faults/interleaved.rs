@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTP on the RTSP connection: readers that do not read, or a little at a time, close half, put
-//! requests into frames, use channels of nobody. Nobody else loses a packet, and nothing leaks.
+//! RTP on the RTSP connection: readers that do not read, or read slowly, close one direction, put
+//! requests into frames, or use unassigned channels. No other client loses a packet, and nothing
+//! leaks.
 //!
-//! `timed` asserts that nobody else is late, and waits for readers that are slow for seconds.
+//! `timed` asserts that no other client gets late packets, and waits for readers that are slow for
+//! seconds.
 //!
 //! Sources: RFC 2326 §10.12.
 
@@ -25,13 +27,13 @@ pub(crate) enum Item {
     Frame(u8, Vec<u8>),
 }
 
-/// A client that plays on its connection and parses what comes with a reader of its own.
+/// A client that plays on its connection and parses the received bytes with its own reader.
 pub(crate) struct Reader {
     pub(crate) stream: TcpStream,
     server: SocketAddr,
     bytes: VecDeque<u8>,
     cseq: u32,
-    /// Frames that came while a reply was awaited.
+    /// Frames that were received while a reply was awaited.
     frames: Vec<(u8, Vec<u8>)>,
 }
 
@@ -66,7 +68,7 @@ impl Reader {
         }
     }
 
-    /// The next frame, of those that came before first.
+    /// Returns the next frame, first from those received earlier.
     #[track_caller]
     pub(crate) fn frame(&mut self) -> (u8, Vec<u8>) {
         if !self.frames.is_empty() {
@@ -123,24 +125,24 @@ impl Reader {
         }
     }
 
-    /// Drops the frames that came while a reply was awaited.
+    /// Drops the frames that were received while a reply was awaited.
     pub(crate) fn drop_frames(&mut self) {
         self.frames.clear();
     }
 
-    /// Takes the frames that came while a reply was awaited.
+    /// Returns and clears the frames that were received while a reply was awaited.
     pub(crate) fn take_frames(&mut self) -> Vec<(u8, Vec<u8>)> {
         std::mem::take(&mut self.frames)
     }
 
-    /// Makes the socket's buffer as small as it can be.
+    /// Makes the socket's buffer as small as possible.
     pub(crate) fn keep_small(&self) {
         socket2::SockRef::from(&self.stream)
             .set_recv_buffer_size(16 << 10)
             .expect("a small buffer");
     }
 
-    /// SETUP on these channels, PLAY; returns the Session header.
+    /// Sends SETUP on these channels and PLAY; returns the Session header.
     #[track_caller]
     pub(crate) fn play(&mut self, name: &str, channels: &str) -> String {
         let session = self.set_up(name, channels);
@@ -157,7 +159,7 @@ impl Reader {
         session_of(&reply)
     }
 
-    /// Reads media of `channel` up to BYE on the next; returns the payload, in order and whole.
+    /// Reads media of `channel` up to BYE on the next; returns the complete payload, in order.
     #[track_caller]
     pub(crate) fn media_to_bye(&mut self, channel: u8) -> Vec<u8> {
         let (mut payload, mut expected) = (Vec::new(), None);
@@ -184,7 +186,7 @@ impl Reader {
     }
 }
 
-/// The Session header of an answer to SETUP.
+/// Returns the Session header of an answer to SETUP.
 #[track_caller]
 pub(crate) fn session_of(reply: &str) -> String {
     let id = reply.lines().find_map(|line| line.split(';').next()?.strip_prefix("Session: "));
@@ -244,9 +246,9 @@ fn sessions_of_one_connection_have_channels_of_their_own() {
     let server = serve(&[("a.ts", &clips[0]), ("b.ts", &clips[1])], &[]);
     let mut reader = Reader::to(&server);
     let first = reader.set_up("a.ts", "0-1");
-    // The channels are taken: the server chooses others.
-    let taken = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1";
-    let reply = reader.ask("SETUP", "b.ts", &[taken]);
+    // The channels are in use: the server chooses others.
+    let in_use = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1";
+    let reply = reader.ask("SETUP", "b.ts", &[in_use]);
     assert!(reply.contains("interleaved=2-3"), "{reply}");
     let second = session_of(&reply);
     for (name, session) in [("a.ts", &first), ("b.ts", &second)] {
@@ -268,8 +270,8 @@ fn sessions_of_one_connection_have_channels_of_their_own() {
     server.stop();
 }
 
-/// Its session skips, is told apart in the figures and ends; a neighbour over UDP and one over TCP
-/// lose nothing meanwhile.
+/// Its session skips, is counted separately in the figures and ends; a neighbour over UDP and one
+/// over TCP lose nothing meanwhile.
 #[test]
 fn a_reader_that_never_reads_disturbs_nobody() {
     let clip = Clip::of_seconds(5, 120).bytes();
@@ -306,8 +308,8 @@ fn a_reader_that_never_reads_disturbs_nobody() {
     snapshot.assert_restored(&server);
 }
 
-/// It stops reading until the server has skipped; it gets whole packets in order, and a gap for
-/// each skip at most.
+/// It stops reading until the server has skipped; it gets whole packets in order, and at most one
+/// gap for each skip.
 #[test]
 fn a_slow_reader_gets_whole_packets_with_gaps() {
     let server = serve(&[("a.ts", &heaviest(12))], &[]);
@@ -328,8 +330,8 @@ fn a_slow_reader_gets_whole_packets_with_gaps() {
     server.stop();
 }
 
-/// Reads to BYE, with a pause after each packet, which is given the number of them; asserts that
-/// all packets are whole and in order; returns the number of gaps.
+/// Reads to BYE and calls `pause` with the number of packets after each; asserts that all packets
+/// are whole and in order; returns the number of gaps.
 #[track_caller]
 fn read_with_gaps(reader: &mut Reader, mut pause: impl FnMut(u32)) -> u64 {
     let (mut packets, mut gaps, mut last) = (0, 0, None::<u16>);
@@ -381,7 +383,7 @@ fn media_begins_behind_the_reply_to_its_play() {
     server.stop();
 }
 
-/// Its socket is full when the stream ends for one who reads: BYE waits behind the media.
+/// Its socket is full when the stream ends, but it continues to read: BYE follows the media.
 #[test]
 fn a_reader_that_is_behind_at_the_end_gets_bye() {
     let clip = heaviest(3);
@@ -446,14 +448,14 @@ fn sessions_end_with_their_connection() {
     snapshot.assert_restored(&server);
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const WAIT: Duration = Duration::from_secs(60);
 
 mod timed {
     use super::*;
 
-    /// Its session skips twice, is told apart in the figures and ends; a neighbour over UDP and one
-    /// over TCP get all of the same file in time.
+    /// Its session skips twice, is counted separately in the figures and ends; a neighbour over UDP
+    /// and one over TCP get all of the same file in time.
     #[test]
     fn packets_beside_a_reader_that_never_reads_are_in_time() {
         let clip = heavy(20);
@@ -490,7 +492,7 @@ mod timed {
         server.index()["server"]["late_us"]["p99"].as_u64().expect("a number") / 1000
     }
 
-    /// It reads less than the stream has, so it misses some.
+    /// It reads more slowly than the rate of the stream, so it misses some packets.
     #[test]
     fn a_reader_at_a_third_of_the_rate_has_few_gaps() {
         let server = serve(&[("a.ts", &heavy(12))], &[]);
@@ -499,7 +501,7 @@ mod timed {
         slow.play("a.ts", "0-1");
         let began = Instant::now();
         let gaps = read_with_gaps(&mut slow, |_| {
-            // A third of the rate for eight seconds, then all that comes.
+            // A third of the rate for eight seconds, then all received data.
             if began.elapsed() < Duration::from_secs(8) {
                 thread::sleep(Duration::from_millis(8));
             }
@@ -513,7 +515,7 @@ mod timed {
         server.stop();
     }
 
-    /// Lateness in the line that the log has of an ended session.
+    /// Returns the lateness in the log line of an ended session.
     #[track_caller]
     fn logged_late_ms(server: &Server, reader: SocketAddr) -> f64 {
         let of = format!("of {reader}: ");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that come, change and go while the server runs: the index follows within a few seconds, a
-//! replaced file plays as it is now, and whoever plays the old one gets the old one to its end.
+//! Files that are added, changed and removed while the server runs: the index follows within a few
+//! seconds, a replaced file plays with its new content, and a session of the old file gets it to
+//! its end.
 //!
 //! Sources: inotify(7).
 
@@ -39,7 +40,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
     let folder = server.folder();
     let snapshot = ResourceSnapshot::of(&server);
 
-    // New: by rename, in a folder made for it, written in pieces, of a kind that is not streamed.
+    // New files: by rename, in a new folder, written in pieces, of a kind that is not streamed.
     server.place.put("b.ts", &new);
     server.place.put("deep/er/c.ts", &old);
     fs::write(folder.join("notes.txt"), "a note").expect("a file that is no stream");
@@ -56,7 +57,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
         assert_plays(&server, name, bytes);
     }
 
-    // Changed: replaced, and written over in place.
+    // Changed files: replaced, and overwritten in place.
     server.place.put("a.ts", &new);
     assert_plays(&server, "a.ts", &new);
     fs::write(folder.join("b.ts"), &old).expect("it may be written");
@@ -68,7 +69,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
     assert_plays(&server, "b.ts", &old);
     assert_eq!(http(server.http, "GET", "/b.ts").body, old);
 
-    // Renamed and deleted, a file and a folder of files.
+    // Renamed and deleted: a file and a folder of files.
     fs::rename(folder.join("d.ts"), folder.join("e.ts")).expect("it is there");
     fs::remove_file(folder.join("b.ts")).expect("it is there");
     fs::remove_dir_all(folder.join("deep")).expect("it is there");
@@ -82,7 +83,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
     snapshot.assert_restored(&server);
 }
 
-/// A session plays the file that it was set up with, wherever its name points now.
+/// A session plays the file that it was set up with, even after its name refers to another.
 #[test]
 fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
     let [old, new] = [13, 14].map(|seed| Clip::of_seconds(seed, 1).bytes());
@@ -110,7 +111,7 @@ fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
         assert_eq!(player.heard().assert_gapless(bytes, first).len(), bytes.len());
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
-    // The wire image made meanwhile is no mixture of the two files either.
+    // The wire image made meanwhile does not mix the two files either.
     assert_plays(&server, "a.ts", &new);
     drop((player, late));
     snapshot.assert_restored(&server);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that are slow or silent, and file descriptors that run out: those who are served do not
-//! notice, and it passes.
+//! Peers that are slow or silent, and file descriptors that run out: existing clients are not
+//! affected, and the condition is temporary.
 //!
-//! `timed` waits for the end of those who are slow or silent.
+//! `timed` waits for the end of slow or silent peers.
 //!
 //! Sources: accept(2) (EMFILE), getrlimit(2), RFC 2326 §7.1.1 (408, 453), RFC 9110 §15.5.9,
 //! §15.6.4.
@@ -23,8 +23,8 @@ use crate::harness::{PROGRAM, Place, Server};
 use crate::resource_snapshot::{self, ResourceSnapshot};
 use crate::{serve, serve_by};
 
-/// Requests that drip in and connections that say nothing take little memory; a stream and new
-/// requests meanwhile do not notice.
+/// Requests that arrive byte by byte and idle connections use little memory; a stream and new
+/// requests meanwhile are not affected.
 #[test]
 fn slow_and_silent_peers_are_noticed_by_nobody_else() {
     let clip = Clip::of_seconds(5, 120).bytes();
@@ -44,7 +44,7 @@ fn slow_and_silent_peers_are_noticed_by_nobody_else() {
     thread::scope(|scope| {
         let drippers = dripping.into_iter().map(|(mut line, mut bytes)| {
             scope.spawn(move || {
-                // As good as one a second, and over long before its time is.
+                // Equivalent to one byte a second, and finished long before its time limit.
                 for _ in 0..10 {
                     assert!(line.send([*bytes.next().expect("endless")]), "it is open");
                 }
@@ -74,8 +74,7 @@ fn assert_answers(server: &Server) {
     assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "a.ts", &[]).status, 200);
 }
 
-/// A peer that drips: address, beginning of its request, bytes that follow, beginning of the
-/// answer.
+/// A slow peer: address, beginning of its request, bytes that follow, beginning of the answer.
 type Drip = (SocketAddr, &'static [u8], &'static [u8], &'static str);
 
 fn drips(server: &Server) -> [Drip; 7] {
@@ -91,12 +90,13 @@ fn drips(server: &Server) -> [Drip; 7] {
             b"x",
             "HTTP/1.1 408 ",
         ),
-        // The request before was whole, and the next one's time runs from its own first byte.
+        // The previous request was complete, and the time of the next one runs from its own first
+        // byte.
         (server.http, b"GET /none HTTP/1.1\r\nHost: h\r\n\r\nGET /", b"x", "HTTP/1.1 404 "),
     ]
 }
 
-/// Opens connections, half of them on either port, and asserts that each takes little memory; fewer
+/// Opens connections, half of them on either port, and asserts that each uses little memory; fewer
 /// than `wanted` where this process may not open so many.
 #[track_caller]
 fn silent_connections(server: &Server, wanted: u64) -> Vec<Line> {
@@ -122,7 +122,7 @@ fn silent_connections(server: &Server, wanted: u64) -> Vec<Line> {
     lines
 }
 
-/// Downloads that nobody reads and answers that nobody takes: they wait, nobody else does.
+/// Downloads and answers that are not read: they wait, and no other client does.
 #[test]
 fn peers_that_take_nothing_hold_nobody_up() {
     let clip = Clip::of_seconds(8, 120).bytes();
@@ -142,7 +142,7 @@ fn peers_that_take_nothing_hold_nobody_up() {
     let describe = b"DESCRIBE rtsp://h/a.ts RTSP/1.0\r\nCSeq: 1\r\n\r\n".repeat(2000);
     let mut flood = flooding.sender();
     thread::scope(|scope| {
-        // Ends when the server takes no more, or when the connection is shut below.
+        // Ends when the server reads no more, or when the connection is shut below.
         scope.spawn(move || (0..1000).all(|_| flood.send(&describe)));
         assert_eq!(http(server.http, "GET", "/large.bin").body.len(), large.len());
         for _ in 0..20 {
@@ -159,20 +159,22 @@ fn peers_that_take_nothing_hold_nobody_up() {
     snapshot.assert_restored_but_for_kept_file(&server, cores());
 }
 
-/// At the limit newcomers are told so, streams go on, and what is known of the files stays known.
+/// At the limit new clients get an error, streams continue, and the collected data about files is
+/// kept.
 #[test]
 fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     let clip = Clip::of_seconds(6, 120).bytes();
     let options = ["--sessions-per-connection", "64", "--play-within", "60"];
     let server = serve(&[("a.ts", &clip), ("b.ts", &clip)], &options);
-    // Behind its back: at its start it would have kept a reserve (`tests/attacks/floods.rs`).
+    // Set from outside: at its start the server would have kept a reserve
+    // (`tests/attacks/floods.rs`).
     let pid = Pid::from_raw(server.pid().cast_signed());
     let few = Rlimit { current: Some(64), maximum: Some(64) };
     prlimit(pid, Resource::Nofile, few).expect("a process of this user");
     let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
-    // Memory taken by planning and by making images is released by then.
+    // Memory used by planning and by making images is released by then.
     server.await_log("wire image ready");
     await_planned(&server, 2);
     await_steady(&server);
@@ -193,24 +195,24 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     assert_eq!(refusal.status, 453, "{refusal:?}");
     assert!(sessions.len() > 10, "only {} sessions", sessions.len());
 
-    // A SETUP that needed two at once has left one: connections take what is left.
+    // A SETUP that needed two descriptors at once has left one: connections use up the rest.
     let idle = take_what_is_left(&server);
     assert!(idle.len() < 4, "{} connections after {} sessions", idle.len(), sessions.len());
 
-    // Newcomers on either port, some of whom say nothing; those who are connected.
+    // New clients on either port, some of them idle; and the connected clients.
     for _ in 0..10 {
         assert_eq!(http(server.http, "GET", "/a.ts").status, 503);
         let new_client = Control::to(server.rtsp).try_ask("OPTIONS", "a.ts", &[]);
         assert_eq!(new_client.map(|answer| answer.status), Some(503));
     }
-    let (said, _) = Line::to(server.rtsp).rest(HANGING);
-    assert!(said.starts_with(b"RTSP/1.0 503 "), "{}", String::from_utf8_lossy(&said));
+    let (answer, _) = Line::to(server.rtsp).rest(HANGING);
+    assert!(answer.starts_with(b"RTSP/1.0 503 "), "{}", String::from_utf8_lossy(&answer));
     assert_eq!(control.ask("SETUP", "a.ts", &[transport]).status, 453);
     assert_eq!(other.ask("SETUP", "b.ts", &[transport]).status, 453);
     assert_eq!(other.ask("DESCRIBE", "a.ts", &[]).status, 453);
     assert_eq!(kept_get(&mut kept, "/b.ts"), 503);
 
-    // Files come and go while nothing can be opened.
+    // Files are added and removed while no descriptor is free.
     server.place.put("c.ts", &clip);
     fs::File::options()
         .append(true)
@@ -265,20 +267,20 @@ fn await_steady(server: &Server) {
     }
 }
 
-/// Connects until three newcomers in a row are refused.
+/// Connects until three new clients in a row are refused.
 fn take_what_is_left(server: &Server) -> Vec<Control> {
-    let (mut taken, mut refused) = (Vec::new(), 0);
+    let (mut accepted, mut refused) = (Vec::new(), 0);
     while refused < 3 {
         let mut new_client = Control::to(server.rtsp);
         let answer = new_client.try_ask("OPTIONS", "a.ts", &[]);
         if answer.is_some_and(|answer| answer.status == 200) {
-            taken.push(new_client);
+            accepted.push(new_client);
             refused = 0;
         } else {
             refused += 1;
         }
     }
-    taken
+    accepted
 }
 
 #[track_caller]
@@ -287,7 +289,7 @@ fn kept_get(line: &mut Line, target: &str) -> u16 {
     line.answer().expect("an answer").status
 }
 
-/// The soft limit is the shell's habit, the hard one is the administrator's word.
+/// The soft limit is the shell's default, the hard one is set by the administrator.
 #[test]
 fn the_soft_limit_on_descriptors_is_raised_to_the_hard_one() {
     let server = serve_by(limited("ulimit -S -n 48"), &[], &[]);
@@ -301,14 +303,16 @@ fn the_soft_limit_on_descriptors_is_raised_to_the_hard_one() {
     assert!(resource_snapshot::descriptors(&server) > lines.len());
 }
 
-/// A server that could not take one client says so instead of starting, and what it takes.
+/// A server that could not serve one client reports it instead of starting, and names the limit it
+/// needs.
 #[test]
 fn a_server_with_too_few_descriptors_does_not_start() {
     let place = Place::new();
     let clip = Clip::of_seconds(6, 2).bytes();
     place.put("a.ts", &clip);
     let mut few = 40;
-    // Its own are as many as the machine has cores, about; what it says is enough at the end.
+    // The server itself uses about as many descriptors as the machine has cores; the named limit
+    // suffices in the end.
     while let Some(needed) = descriptors_needed(&place, few) {
         assert!(needed > few, "{needed} are not more than {few}");
         few = needed;
@@ -320,8 +324,8 @@ fn a_server_with_too_few_descriptors_does_not_start() {
     player.hear("it plays", |heard| heard.packets.len() > 5);
 }
 
-/// Starts the program with so many descriptors; the number that its refusal names. `None` when it
-/// starts.
+/// Starts the program with so many descriptors; returns the number that its refusal names. Returns
+/// `None` when it starts.
 fn descriptors_needed(place: &Place, few: u64) -> Option<u64> {
     let mut command = limited(&format!("ulimit -n {few}"));
     command.args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cache"]);
@@ -343,37 +347,37 @@ fn descriptors_needed(place: &Place, few: u64) -> Option<u64> {
     if !ready.is_empty() {
         return None;
     }
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success(), "{said}");
-    let needed = said.split("raise it to ").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success(), "{stderr}");
+    let needed = stderr.split("raise it to ").nth(1).unwrap_or_else(|| panic!("{stderr}"));
     Some(needed.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
 }
 
-/// The program, started by a shell that sets limits first.
+/// Returns the program, started by a shell that sets limits first.
 fn limited(limit: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit} && exec \"$0\" \"$@\""), PROGRAM]);
     command
 }
 
-/// Threads of HTTP in a server.
+/// Returns the number of HTTP threads in a server.
 fn cores() -> usize {
     thread::available_parallelism().expect("a number of cores").get()
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const HANGING: Duration = Duration::from_secs(60);
 
 mod timed {
     use super::*;
 
-    /// A request that drips in, however evenly, is refused when its time is over; a thousand
-    /// connections that say nothing are closed when theirs is. A stream and new requests meanwhile
-    /// do not notice. What lasts ten seconds runs beside everything else that does.
+    /// A slow request, however evenly it is sent, is refused after its time limit; a thousand idle
+    /// connections are closed after theirs. A stream and new requests meanwhile are not affected.
+    /// Tests that last ten seconds run at the same time.
     #[test]
     fn slow_and_silent_peers_are_ended_in_time_and_nobody_else_notices() {
         let clip = Clip::of_seconds(5, 120).bytes();
-        // Downloads at the pace of the clip would take minutes.
+        // Downloads at the pace of the clip would last minutes.
         let server = serve(&[("a.ts", &clip)], &["--http-pace", "off"]);
         let snapshot = ResourceSnapshot::of(&server);
         let silent = silent_connections(&server, 1000);
@@ -385,15 +389,15 @@ mod timed {
                 scope.spawn(move || assert_dripping_ends(address, start, more, expected));
             }
             scope.spawn(|| {
-                // New requests are answered beside all that.
+                // New requests are answered at the same time.
                 for _ in 0..20 {
                     assert_answers(&server);
                     assert_eq!(player.command("GET_PARAMETER", &[]).status, 200);
                     thread::sleep(Duration::from_millis(200));
                 }
                 for mut line in silent {
-                    let (said, _) = line.rest(LIMIT + SLACK);
-                    assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
+                    let (received, _) = line.rest(LIMIT + SLACK);
+                    assert!(received.is_empty(), "{}", String::from_utf8_lossy(&received));
                 }
             });
         });
@@ -404,8 +408,8 @@ mod timed {
         snapshot.assert_restored(&server);
     }
 
-    /// Sends `more` again and again, a byte every 50 ms, which is as good as one a second: the
-    /// server must not time the pauses but the whole.
+    /// Sends `more` repeatedly, a byte every 50 ms, which is equivalent to one a second: the server
+    /// must not time the pauses but the whole.
     fn assert_dripping_ends(server: SocketAddr, start: &[u8], more: &[u8], expected: &str) {
         let mut line = Line::to(server);
         let began = Instant::now();
@@ -414,18 +418,18 @@ mod timed {
         thread::scope(|scope| {
             scope.spawn(move || {
                 let mut bytes = more.iter().cycle();
-                // `began` outlives the answer by the slack if the connection is not closed.
+                // `began` exceeds the answer by the slack if the connection is not closed.
                 while began.elapsed() < LIMIT + SLACK
                     && dripper.send([*bytes.next().expect("endless")])
                 {
                     thread::sleep(Duration::from_millis(50));
                 }
             });
-            let (said, took) = line.rest(LIMIT + SLACK);
-            let said = String::from_utf8_lossy(&said).into_owned();
+            let (answer, took) = line.rest(LIMIT + SLACK);
+            let answer = String::from_utf8_lossy(&answer).into_owned();
             let shown = String::from_utf8_lossy(start);
-            assert!(said.starts_with(expected), "{shown:?}: {said:?}");
-            assert!(said.contains(" 408 "), "{shown:?}: {said:?}");
+            assert!(answer.starts_with(expected), "{shown:?}: {answer:?}");
+            assert!(answer.contains(" 408 "), "{shown:?}: {answer:?}");
             assert!(took + SLACK > LIMIT, "{shown:?}: {took:?}");
         });
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bad input and faults: whatever peers, files and the host do to a server, there is a clear answer
-//! or log line, nobody else is disturbed, and nothing leaks.
+//! Bad input and faults: whatever happens to peers, files and the host, there is a clear answer or
+//! log line, no other client is disturbed, and nothing leaks.
 //!
-//! All through the real program over loopback. One file a kind of trouble: [`start`] (options,
-//! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
-//! descriptors spent), [`pace`] (downloads that are paced or limited), [`sessions`] (strangers,
-//! leavers, RTCP, SIGTERM), [`files`] (what is no stream, vanishes or shrinks), [`interleaved`]
+//! All tests use the real program over loopback. One file per kind of trouble: [`start`] (options,
+//! ports in use), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
+//! exhausted descriptors), [`pace`] (downloads that are paced or limited), [`sessions`] (strangers,
+//! disconnects, RTCP, SIGTERM), [`files`] (not a stream, vanishes or shrinks), [`interleaved`]
 //! (readers over TCP), [`tunnels`] (RTSP through HTTP), [`channel_viewers`] (pauses, seeks, readers
-//! that do not read), [`channel_answers`] (titles, channels that are not there), [`library`] (what
-//! is new or changed), [`cache`] (damaged, not writable), [`routes`] (every path gives the same
-//! bytes), [`open_files`] (changed while kept), [`seeks`] (into films whose parameter sets come
-//! once), [`surroundings`] (the link goes down, the clock is set, reports are lost).
+//! that do not read), [`channel_answers`] (titles, missing channels), [`library`] (new or changed
+//! files), [`cache`] (damaged, not writable), [`routes`] (every path gives the same bytes),
+//! [`open_files`] (changed while kept), [`seeks`] (into films whose parameter sets occur once),
+//! [`surroundings`] (the link goes down, the clock is set, reports are lost).
 //!
 //! The modules `timed` have the tests whose verdict is on a rate or a lateness, or that wait for
-//! the end of a time limit. No other test asserts that something is fast.
+//! the end of a time limit. No other test asserts a speed.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ use std::process::Command;
 
 use harness::{PROGRAM, Place, Server};
 
-/// A server of these files that has read those which can be streamed.
+/// Starts a server of these files that has read the ones that can be streamed.
 fn serve(files: &[(&str, &[u8])], options: &[&str]) -> Server {
     serve_by(Command::new(PROGRAM), files, options)
 }
@@ -61,7 +61,7 @@ fn serve_by(command: Command, files: &[(&str, &[u8])], options: &[&str]) -> Serv
     server
 }
 
-/// Waits until this many files are listed and none is still to be read.
+/// Waits until this many files are listed and all of them have been read.
 fn await_read(server: &Server, files: usize) {
     server.await_index(&format!("{files} files are read"), |index| {
         let rows = index["files"].as_array().expect("a list of files");

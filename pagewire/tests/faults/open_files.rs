@@ -2,9 +2,9 @@
 //! Open files of HTTP: no answer is older than its request, whatever happens to a kept file, and
 //! many files need few descriptors.
 //!
-//! `timed` asks for a hundred thousand files, which takes long to make.
+//! `timed` requests a hundred thousand files, whose creation takes long.
 //!
-//! Each file holds its own name and a version, so that an answer says itself what it is.
+//! Each file holds its own name and a version, so that an answer identifies itself.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
@@ -84,7 +84,8 @@ fn a_kept_file_does_not_outlive_its_permission_to_be_served() {
     for _ in 0..4 {
         assert_eq!(get(&mut line, "a/file.bin"), (200, b"inside".to_vec()));
     }
-    // A link in its place that leads out of the folder, then a folder, then a pipe of nobody.
+    // In its place a link that leads out of the folder, then a folder, then a pipe without a
+    // writer.
     let outside = server.place.top().join("secret");
     fs::write(&outside, "secret").expect("room");
     fs::remove_file(folder.join("a/file.bin")).expect("it exists");
@@ -116,7 +117,7 @@ fn files_asked_at_random_need_few_descriptors() {
     assert_few_descriptors(1000, 3000);
 }
 
-/// Asks for files at random on eight connections of a server that may open 1024 files.
+/// Requests files at random on eight connections of a server that may open 1024 files.
 fn assert_few_descriptors(files: usize, requests: usize) {
     const FOLDERS: usize = 100;
     let place = Place::new();
@@ -137,7 +138,7 @@ fn assert_few_descriptors(files: usize, requests: usize) {
     let mut lines: Vec<Line> = (0..8).map(|_| Line::to(server.http)).collect();
     let (mut state, mut most) = (1_usize, 0);
     for turn in 0..requests {
-        // A linear congruential generator (Knuth, MMIX); a few names come again and again.
+        // A linear congruential generator (Knuth, MMIX); a few names are repeated often.
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let number =

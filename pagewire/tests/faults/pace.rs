@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Downloads that leave at a multiple of their media's rate or within a limit, and requests that
-//! neither may slow: all bytes arrive, and the server counts what it held back.
+//! Downloads paced to a multiple of their media's rate or limited to a rate, and requests that
+//! neither may slow: all bytes arrive, and the server counts the delayed downloads.
 //!
 //! `timed` asserts the rates.
 
@@ -22,7 +22,7 @@ const SEGMENT_BYTES: usize = 1_000_000;
 const SEGMENTS: usize = 5;
 const POSTER_BYTES: usize = 12 << 20;
 
-/// A film, five segments of four seconds and a poster.
+/// Makes a film, five segments of four seconds and a poster.
 fn place() -> Place {
     let (place, film) = (Place::new(), CLIP.bytes());
     place.put("film.ts", &film);
@@ -59,7 +59,7 @@ fn count(server: &Server, name: &str) -> u64 {
     server.index()["server"][name].as_u64().unwrap_or_else(|| panic!("{name} is a count"))
 }
 
-/// Reads a download from each line, beside each other, until `counter` is `expected`.
+/// Reads a download from each line at the same time, until `counter` is `expected`.
 fn read_until_counted(server: &Server, lines: Vec<(Line, &str)>, counter: &str, expected: u64) {
     let is_counted = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -85,14 +85,14 @@ fn a_film_is_paced_and_other_requests_are_not() {
     read_until_counted(&server, vec![(Line::to(server.http), "film.ts")], "downloads_paced", 1);
     let mut line = Line::to(server.http);
     assert_eq!(get(&mut line, "poster.jpg").body.len(), POSTER_BYTES);
-    // Within the burst, of which each connection has its own.
+    // Within the burst, which is separate for each connection.
     assert!(get(&mut line, "hls/0.ts").body == CLIP.bytes()[..SEGMENT_BYTES]);
     assert_eq!(count(&server, "downloads_paced"), 1, "the film alone");
     assert_eq!(count(&server, "downloads_limited_total"), 0);
     server.stop();
 }
 
-/// The burst is that of the connection: segments together exceed it, each alone does not.
+/// The burst is per connection: segments together exceed it, each alone does not.
 #[test]
 fn segments_of_a_connection_are_paced_and_whole() {
     let server = serve(&["--http-pace", "8x"]);
@@ -101,7 +101,7 @@ fn segments_of_a_connection_are_paced_and_whole() {
         let answer = get(&mut line, &format!("hls/{number}.ts"));
         assert!(answer.body == film[..SEGMENT_BYTES], "segment {number}");
     }
-    // A machine so slow that the pace is none has nothing to hold back.
+    // A machine slower than the pace delays no download.
     for number in (0..SEGMENTS).cycle() {
         if count(&server, "downloads_paced") > 0 {
             break;
@@ -139,7 +139,7 @@ fn downloads_of_an_address_are_limited_with_it() {
 
 #[test]
 fn rates_that_cannot_be_kept_are_refused_at_the_start() {
-    for (options, said) in [
+    for (options, message) in [
         (
             ["--http-pace", "0.5x"],
             "--http-pace: 0.5x the rate of the media; write 1x to 1000x, or off",
@@ -155,7 +155,7 @@ fn rates_that_cannot_be_kept_are_refused_at_the_start() {
         let output = command.output().expect("the program under test starts");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
@@ -165,7 +165,7 @@ const TOGETHER: usize = 8;
 const RANGES: &str =
     "GET /large.bin HTTP/1.1\r\nHost: h\r\nRange: bytes=0-29999,40000-69999\r\n\r\n";
 
-/// A server of a small and a large file whose connections have this rate.
+/// Starts a server of a small and a large file whose connections have this rate.
 fn serve_limited(rate: &str) -> Server {
     let place = Place::new();
     place.put("small.bin", &[5; 15_000]);
@@ -180,8 +180,8 @@ fn answers_of_several_ranges_and_of_small_files_are_limited_and_whole() {
     for (request, byte, bytes) in [(RANGES, 6, 60_000), (SMALL, 5, 15_000)] {
         let (mut line, before) =
             (Line::to(server.http), count(&server, "downloads_limited_connection"));
-        // Until they exceed what the rate allows at once; several together, as a machine on which
-        // the question for the count takes long allows more meanwhile.
+        // Repeats until the downloads exceed the initial allowance; several together, because a
+        // slow request for the counters increases the allowance.
         while count(&server, "downloads_limited_connection") == before {
             line.send(request.repeat(TOGETHER));
             for _ in 0..TOGETHER {
@@ -194,8 +194,8 @@ fn answers_of_several_ranges_and_of_small_files_are_limited_and_whole() {
     server.stop();
 }
 
-/// Downloads a large file while a hundred others begin and are reset; asserts that all of it comes,
-/// with no longer time than `gap_max` without a byte.
+/// Downloads a large file while a hundred others begin and are reset; asserts that it arrives
+/// completely, with no longer time than `gap_max` without a byte.
 fn read_while_others_come_and_go(bytes: usize, others_for: Duration, gap_max: Duration) {
     let place = Place::new();
     place.put("large.bin", &vec![6; bytes]);
@@ -231,10 +231,10 @@ fn a_download_is_whole_though_others_come_and_go() {
     read_while_others_come_and_go(4 << 20, Duration::ZERO, HANGING);
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const HANGING: Duration = Duration::from_secs(60);
 
-/// The downloads run beside each other and for some seconds each, so that a busy machine's pauses
+/// The downloads run at the same time and for some seconds each, so that a busy machine's pauses
 /// are a small part of them.
 mod timed {
     use super::*;
@@ -276,7 +276,7 @@ mod timed {
             });
         });
         let counters = &server.index()["server"];
-        // The third segment exceeds the burst, and so do those behind it.
+        // The third segment exceeds the burst, and so do the following ones.
         assert_eq!(counters["downloads_paced"], 4, "{counters:#}");
         let paced = counters["bytes_paced"].as_f64().expect("a number");
         assert!((5e6..8e6).contains(&paced), "{paced} bytes");
@@ -290,7 +290,7 @@ mod timed {
         assert!(bytes / took > 5.0 * PACE, "{bytes} bytes in {took} s");
     }
 
-    /// Bytes a second of a download in the three seconds behind its start.
+    /// Returns the bytes a second of a download in the three seconds after its start.
     fn rate_of(mut line: Line) -> f64 {
         line.send("GET /poster.jpg HTTP/1.1\r\nHost: h\r\n\r\n");
         line.head().expect("an answer");
@@ -339,7 +339,7 @@ mod timed {
                 bytes += line.answer().expect("an answer").body.len();
             }
             let rate = bytes as f64 / began.elapsed().as_secs_f64();
-            // A megabyte a second behind a turn and a quarter.
+            // A megabyte a second after one and a quarter turns.
             assert!(bytes > 2_900_000 && rate < 1.5e6, "{bytes} bytes at {rate} a second");
         };
         thread::scope(|scope| {
@@ -350,13 +350,13 @@ mod timed {
     }
 
     /// A hundred downloads that begin and are reset within a second lower the share of another for
-    /// that second; it does not go on waiting at a share that nobody else has any more.
+    /// that second; it must not stay at the reduced share afterwards.
     #[test]
     fn downloads_that_end_give_their_share_back() {
         read_while_others_come_and_go(12 << 20, Duration::from_secs(1), GAP_MAX);
     }
 
     /// Longest time without a byte: the second of the others, one until a share is read again, and
-    /// what a busy machine takes. It was forty seconds.
+    /// the delay of a busy machine. Before the fix it was forty seconds.
     const GAP_MAX: Duration = Duration::from_secs(12);
 }

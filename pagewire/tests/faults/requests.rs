@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests that are malformed, oversized or endless, and names that lead out of the folder: each
-//! gets the status the RFC has for it, the connection ends where it cannot go on, and the server is
-//! as before.
+//! gets the status of its RFC, the connection ends where it cannot continue, and the server is
+//! unchanged.
 //!
 //! Sources: RFC 2326 §7.1.1, §11.3; RFC 9110 §15, RFC 9112 §2.2, RFC 6585 §5; RFC 3986 §2.1.
 
@@ -24,7 +24,8 @@ fn server() -> (Server, ResourceSnapshot) {
     (server, snapshot)
 }
 
-/// Sends it, and asserts that one answer with this status comes and then the end of the connection.
+/// Sends it, and asserts that one answer with this status arrives and then the end of the
+/// connection.
 #[track_caller]
 fn assert_ended_with(server: SocketAddr, request: &[u8], status: u16) {
     let shown = String::from_utf8_lossy(&request[..request.len().min(80)]).into_owned();
@@ -143,7 +144,7 @@ fn good_requests_before_a_bad_one_are_answered() {
     snapshot.assert_restored(&server);
 }
 
-/// A client that sends without an end is cut off, and its bytes are not kept.
+/// A client that sends without an end is disconnected, and its bytes are not kept.
 #[test]
 fn endless_requests_are_cut_off_and_take_no_memory() {
     let (server, snapshot) = server();
@@ -183,7 +184,8 @@ fn endless_requests_are_cut_off_and_take_no_memory() {
             scope.spawn(move || {
                 let mut line = Line::to(*address);
                 line.send(start);
-                // The server reads on for a moment after its answer, so that the answer arrives.
+                // The server continues to read for a moment after its answer, so that the answer
+                // arrives.
                 let sent = (0..ENDLESS_PIECES).take_while(|_| line.send(more)).count();
                 assert!(sent < ENDLESS_PIECES, "stream {index}: {sent} pieces were taken");
             });
@@ -225,7 +227,7 @@ fn refusals_keep_the_connection() {
     snapshot.assert_restored(&server);
 }
 
-/// `..` in every spelling, links that lead out, hidden names: nothing outside is ever sent.
+/// `..` in every spelling, links that lead out, hidden names: no file outside is ever sent.
 #[test]
 fn no_name_leads_out_of_the_folder() {
     let server = serve(&[("deep/a.ts", &Clip::of_seconds(2, 1).bytes())], &[]);
@@ -285,7 +287,7 @@ fn no_name_leads_out_of_the_folder() {
     ];
     for name in names {
         let answer = http(server.http, "GET", &format!("/{name}"));
-        // A folder has the index of what is served below it, and no other.
+        // A folder has the index of the files served below it, and no other.
         if matches!(name, "deep" | "deep/") {
             assert_eq!(answer.status, 200, "{name}: {answer:?}");
             assert_eq!(answer.text().matches("<tr><td>").count(), 1, "{name}: {answer:?}");
@@ -310,8 +312,8 @@ fn no_name_leads_out_of_the_folder() {
     snapshot.assert_restored(&server);
 }
 
-/// Players seek to whatever place their bar shows: each place of the range that DESCRIBE announces
-/// is played, also the part of it behind the last picture, and what lies behind is refused.
+/// Players seek to any position on their bar: each position of the range that DESCRIBE announces is
+/// played, also the part of it after the last picture, and positions beyond it are refused.
 #[test]
 fn each_place_of_the_announced_range_is_played() {
     let server = serve(&[("film.ts", include_bytes!("../../assets/clip.ts"))], &[]);
@@ -334,14 +336,14 @@ fn each_place_of_the_announced_range_is_played() {
         let beyond = format!("Range: npt={:.3}-", end + 0.001);
         let refused = control.ask("PLAY", "film.ts", &[&session, &beyond]);
         assert_eq!(refused.status, 457, "{asset} to {end}, {beyond}: {refused:?}");
-        // A sign of life of some clients, who take an error for the end of the session.
+        // Some clients use it as a keep-alive and treat an error as the end of the session.
         assert_eq!(control.ask("SET_PARAMETER", "film.ts", &[&session]).status, 200);
         assert_eq!(control.ask("TEARDOWN", "film.ts", &[&session]).status, 200);
     }
     server.stop();
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const CLOSE_WAIT: Duration = Duration::from_secs(60);
 /// 256 MiB: more than all socket buffers on the way hold.
 const ENDLESS_PIECES: usize = 4096;

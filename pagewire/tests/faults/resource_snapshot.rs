@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Resources that a server holds, before and after: file descriptors, sessions, connections.
 //!
-//! Paths of downloads are kept when they have been opened, a ring or a pipe each, as many as were
-//! in use at once and 64 at most; these are counted apart, against that limit.
+//! Paths of downloads are kept once they have been opened, a ring or a pipe each: as many as were
+//! in use at once, at most 64. They are counted separately, against that limit.
 //!
 //! Sources: proc_pid_fd(5).
 
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use crate::harness::Server;
 
-/// A count taken while nobody was connected.
+/// A count made while no client was connected.
 pub(crate) struct ResourceSnapshot {
     descriptors: usize,
 }
 
 impl ResourceSnapshot {
-    /// Counts, once the server has come to rest.
+    /// Counts, once the server is idle.
     #[track_caller]
     pub(crate) fn of(server: &Server) -> ResourceSnapshot {
         let deadline = Instant::now() + REST_WAIT;
@@ -35,15 +35,14 @@ impl ResourceSnapshot {
         }
     }
 
-    /// Asserts that the server comes back to this count.
+    /// Asserts that the server returns to this count.
     #[track_caller]
     pub(crate) fn assert_restored(&self, server: &Server) {
         self.assert_restored_to(server, 0);
     }
 
     /// As [`ResourceSnapshot::assert_restored`], but `threads` of HTTP, each of which served a
-    /// connection, may still have the file open that was downloaded last: they keep it for some
-    /// seconds.
+    /// connection, may still have the last downloaded file open: they keep it for some seconds.
     #[track_caller]
     pub(crate) fn assert_restored_but_for_kept_file(&self, server: &Server, threads: usize) {
         self.assert_restored_to(server, threads);
@@ -70,7 +69,7 @@ impl ResourceSnapshot {
     }
 }
 
-/// Waits until no session is left and no connection but the one that asks.
+/// Waits until no session is left, and no connection other than the one that queries.
 #[track_caller]
 pub(crate) fn await_nobody(server: &Server) {
     server.await_index("no session and no connection is left", |index| {
@@ -78,13 +77,13 @@ pub(crate) fn await_nobody(server: &Server) {
     });
 }
 
-/// The number of sessions now.
+/// Returns the number of sessions now.
 #[track_caller]
 pub(crate) fn sessions(server: &Server) -> u64 {
     server.index()["server"]["sessions"].as_u64().expect("a count")
 }
 
-/// The number of descriptors the server has open, but those of kept download paths.
+/// Returns the number of descriptors the server has open, except those of kept download paths.
 pub(crate) fn descriptors(server: &Server) -> usize {
     let open = open_files(server);
     let (kept, others): (Vec<_>, Vec<_>) = open.iter().partition(|name| is_of_path(name));
@@ -103,9 +102,9 @@ fn open_files(server: &Server) -> Vec<String> {
     folder.flatten().filter_map(link).collect()
 }
 
-/// A pipe's two ends and its drain for each of 64 paths, a ring a pacer, and what the server was
-/// started with.
+/// A pipe's two ends and its drain for each of 64 paths, a ring per pacer, and the descriptors that
+/// the server was started with.
 const KEPT_MAX: usize = 3 * 64 + 32;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const REST_WAIT: Duration = Duration::from_secs(60);

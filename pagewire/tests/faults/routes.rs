@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every path there is, forced by `--path`, gives the same bytes: streams of 188- and 192-byte
-//! packets, whole downloads and parts of them. Each has a test of its own; the names are asked of
-//! the program, so a new path without one is noticed.
+//! Every path, forced by `--path`, gives the same bytes: streams of 188- and 192-byte packets,
+//! whole downloads and parts of them. Each path has its own test; the program lists the names, so a
+//! new path without a test is noticed.
 //!
 //! `timed` waits until files of downloads are closed.
 
@@ -16,7 +16,7 @@ use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::serve;
 
-/// Streams and downloads by a path, and asserts that nothing is left open.
+/// Streams and downloads by a path, and asserts that no descriptor is left open.
 fn assert_path(name: &str) {
     if let Some(reason) = lacking(name) {
         eprintln!("skip: {name}: {reason}");
@@ -24,7 +24,7 @@ fn assert_path(name: &str) {
     }
     let clip = Clip { seed: 31, milliseconds: 500, bits_per_second: 2_000_000, with_clock: true };
     let clip = clip.bytes();
-    // Each packet behind its arrival time, as Blu-ray has it; and a packet cut off at the end.
+    // Each packet after its arrival time, as on Blu-ray; and a packet cut off at the end.
     let timed: Vec<u8> = clip.chunks(188).flat_map(|p| [&[1, 2, 3, 4], p].concat()).collect();
     let cut = [clip.as_slice(), &[0x47, 1, 1]].concat();
     let large = large();
@@ -37,7 +37,7 @@ fn assert_path(name: &str) {
     snapshot.assert_restored_but_for_kept_file(&server, 1);
 }
 
-/// Three megabytes.
+/// Returns three megabytes.
 fn large() -> Vec<u8> {
     (0..(3 << 20) + 77_u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect()
 }
@@ -186,7 +186,7 @@ fn pacing_by_departure_times_of_four_packets_gives_the_same_bytes() {
     assert_departure_times("txtime=4");
 }
 
-/// Loopback mostly has no queue for departure times; the session is then paced as by default. In a
+/// Loopback usually has no queue for departure times; the session is then paced as by default. In a
 /// guest with `fq`, `lab pacing` streams by it.
 fn assert_departure_times(pacing: &str) {
     let clip = Clip { seed: 37, milliseconds: 500, bits_per_second: 2_000_000, with_clock: true };
@@ -200,7 +200,7 @@ fn assert_departure_times(pacing: &str) {
     assert_eq!(server.index()["server"]["sessions_txtime"], 0, "no session is left");
 }
 
-/// Names that `--path` takes, as the refusal of an unknown name lists them.
+/// Returns the names that `--path` accepts, as the refusal of an unknown name lists them.
 fn names() -> Vec<String> {
     let place = Place::new();
     let mut command = Command::new(PROGRAM);
@@ -214,8 +214,8 @@ fn names() -> Vec<String> {
     names
 }
 
-/// Requirement of a path that this host lacks, as its refusal names it; which comes before that of
-/// a folder that is not there.
+/// Returns the requirement of a path that this host lacks, as its refusal names it; this refusal
+/// precedes that of a missing folder.
 fn lacking(name: &str) -> Option<String> {
     let place = Place::new();
     let mut command = Command::new(PROGRAM);
@@ -240,8 +240,8 @@ fn assert_streams(server: &Server, path: &str, clip: &[u8]) {
             assert_eq!(payload.len(), clip.len(), "{path}, round {round}");
             assert_eq!(player.command("TEARDOWN", &[]).status, 200);
         }
-        // As soon as there are images, all but the first packets, which do not wait for them to be
-        // opened.
+        // As soon as there are images: all except the first packets, which do not wait for the
+        // images to be opened.
         let copied = copied() - before;
         if round >= 1 && (path != "wire_sendfile" || copied < clip.len() as u64 / 10) {
             return;
@@ -264,7 +264,7 @@ fn assert_downloads(server: &Server, path: &str, large: &[u8]) {
     }
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
 mod timed {
@@ -274,7 +274,7 @@ mod timed {
     #[test]
     fn every_path_closes_the_files_of_its_downloads() {
         let (names, large) = (names(), large());
-        // Some at a time: they wait far more than they work.
+        // Several at a time, because they mostly wait.
         for names in names.chunks(TOGETHER) {
             thread::scope(|scope| {
                 for name in names.iter().filter(|name| lacking(name).is_none()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seeks in a transport stream that has its parameter sets at its beginning alone: each play begins
+//! Seeks in a transport stream that has its parameter sets only at its beginning: each play begins
 //! with them, and no sequence number is missing.
 //!
 //! Sources: RFC 2326 §10.5, §12.33; ISO/IEC 14496-10 §7.4.1.2.1 (sets before the pictures).
@@ -54,7 +54,7 @@ fn a_seek_over_tcp_and_a_queued_play_begin_with_the_parameter_sets() {
         let (channel, data) = reader.frame();
         packets.extend(Some(data).filter(|_| channel == 0));
     }
-    // At once, so that the piece is under way when the next is asked for.
+    // At once, so that the first range is still playing when the next is requested.
     let both = play(&mut reader, "5.2-12") + &play(&mut reader, "13-");
     reader.stream.write_all(both.as_bytes()).unwrap();
     firsts.extend([first(reader.reply()), first(reader.reply())]);
@@ -62,8 +62,8 @@ fn a_seek_over_tcp_and_a_queued_play_begin_with_the_parameter_sets() {
     assert_led(&packets, &firsts);
 }
 
-/// Seeks that come so soon that nothing of the play before was sent, also with a PAUSE between, and
-/// pictures at another rate in their place.
+/// Seeks that follow so soon that nothing of the previous play was sent, also with a PAUSE between
+/// them, and pictures at another rate in their place.
 #[test]
 fn seeks_that_replace_each_other_leave_no_gap() {
     let server = serve(&[("a.ts", &with_sets_once())], &[]);

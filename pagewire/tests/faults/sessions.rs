@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions and who they belong to: set up without DESCRIBE, commanded by strangers, left without a
-//! word, talked to in garbage, more than there are ports, ended by SIGTERM. Each ends when it
-//! should and not before, and what it held is given back.
+//! Sessions and their owners: set up without DESCRIBE, commanded by strangers, abandoned, sent
+//! garbage, more than there are ports, ended by SIGTERM. Each ends when it should and not before,
+//! and its resources are released.
 //!
-//! `timed` asserts when they end.
+//! `timed` asserts the times at which they end.
 //!
 //! Sources: RFC 2326 §11.3.4 (454), §12.37 (time-out), RFC 3550 §6.6 (BYE).
 
@@ -21,7 +21,7 @@ use crate::harness::{Server, await_ok};
 use crate::resource_snapshot::{ResourceSnapshot, sessions};
 use crate::serve;
 
-/// One that lasts until the test is over.
+/// Returns a clip that lasts until the test is over.
 fn long() -> Vec<u8> {
     Clip::of_seconds(3, 120).bytes()
 }
@@ -44,8 +44,7 @@ fn setup_without_describe_plays_to_the_end() {
     snapshot.assert_restored(&server);
 }
 
-/// RFC 7022 §4.2: two streams of one server have nothing in common, and no two servers have one
-/// name.
+/// RFC 7022 §4.2: two streams of one server have different names, and no two servers share a name.
 #[test]
 fn each_session_has_a_canonical_name_of_its_own() {
     let clip = long();
@@ -69,7 +68,7 @@ fn each_session_has_a_canonical_name_of_its_own() {
     assert!(one != other && one != elsewhere && other != elsewhere, "{names:?}");
 }
 
-/// Stopped again and again while packets become due, it sends each of them.
+/// Stopped repeatedly while packets become due, it sends each of them.
 #[test]
 fn a_server_that_is_stopped_again_and_again_loses_nothing() {
     let clip = long();
@@ -85,7 +84,7 @@ fn a_server_that_is_stopped_again_and_again_loses_nothing() {
     player.heard().assert_gapless(&clip, first);
 }
 
-/// Takes the processor from the server.
+/// Stops the server with SIGSTOP for `time`, then continues it.
 fn stop_for(server: &Server, time: Duration) {
     let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
     kill_process(pid, Signal::STOP).expect("it is ours");
@@ -93,7 +92,7 @@ fn stop_for(server: &Server, time: Duration) {
     kill_process(pid, Signal::CONT).expect("it is ours");
 }
 
-/// An unknown identifier, and a known one from another address: one cannot be told from the other.
+/// An unknown identifier, and a known one from another address, get the same answer.
 #[test]
 fn a_strangers_session_is_none() {
     let clip = long();
@@ -126,7 +125,8 @@ fn a_strangers_session_is_none() {
         }
     }
 
-    // The owner's other connections may (RFC 2326 §1.1: a session is not bound to a connection).
+    // The owner's other connections may use it (RFC 2326 §1.1: a session is not bound to a
+    // connection).
     let before = player.heard().packets.len();
     player.hear("it plays on", |heard| heard.packets.len() > before + 5);
     assert_eq!(Control::to(server.rtsp).ask("PAUSE", "a.ts", &[&known]).status, 200);
@@ -136,7 +136,7 @@ fn a_strangers_session_is_none() {
     snapshot.assert_restored(&server);
 }
 
-/// Connection and ports closed: a bounce of the next packets tells.
+/// Connection and ports closed: an ICMP error for the next packets reveals it.
 #[test]
 fn a_client_that_is_gone_altogether_is_noticed() {
     let server = serve(&[("a.ts", &long())], &[]);
@@ -147,7 +147,7 @@ fn a_client_that_is_gone_altogether_is_noticed() {
     assert_eq!(log.matches("the client's port is closed").count(), 4, "{log}");
 }
 
-/// Four clients play, and close all they have.
+/// Four clients play, and close all their sockets.
 fn four_are_gone(server: &Server) {
     let players: Vec<_> = (0..4).map(|_| Player::set_up(server.rtsp, "a.ts")).collect();
     for mut player in players {
@@ -156,7 +156,7 @@ fn four_are_gone(server: &Server) {
     }
 }
 
-/// The connection closed, the ports open and nothing heard.
+/// The connection closed, the ports open and nothing received.
 #[test]
 fn a_client_that_hangs_up_is_forgotten() {
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "5"]);
@@ -166,7 +166,7 @@ fn a_client_that_hangs_up_is_forgotten() {
     drop(ears);
 }
 
-/// One that plays, one that is paused and one that never played close their connections.
+/// One client that plays, one that is paused and one that never played close their connections.
 fn hang_up_three(server: &Server) -> [Ears; 3] {
     let mut playing = Player::set_up(server.rtsp, "a.ts");
     playing.play();
@@ -177,8 +177,8 @@ fn hang_up_three(server: &Server) -> [Ears; 3] {
     [playing, paused, ready].map(Player::hang_up)
 }
 
-/// The connection open and nothing heard on it: it ends, unlike those of whom a sign of life or a
-/// receiver report comes.
+/// The connection is open and nothing is received on it: the session ends, unlike those with
+/// keep-alives or receiver reports.
 #[test]
 fn silence_ends_a_session_and_signs_of_life_keep_it() {
     const TIMEOUT: Duration = Duration::from_secs(2);
@@ -220,7 +220,8 @@ fn garbage_on_the_rtcp_port_disturbs_nothing() {
     assert_garbage_disturbs_nothing(&[], |heard| heard.packets.len() > 50);
 }
 
-/// Sends garbage and requests until `enough` was heard of the stream, of a server with `options`.
+/// Sends garbage and requests until `enough` of the stream was received, to a server with
+/// `options`.
 fn assert_garbage_disturbs_nothing(options: &[&str], enough: impl Fn(&Heard) -> bool) {
     let clip = long();
     let server = serve(&[("a.ts", &clip)], options);
@@ -237,20 +238,20 @@ fn assert_garbage_disturbs_nothing(options: &[&str], enough: impl Fn(&Heard) -> 
                 noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 *byte = (noise >> 56) as u8;
             }
-            // Every other one looks right for its first words and lies about its length.
+            // Every other one begins with valid words and has a wrong length.
             if sent % 2 == 0 && length >= 4 {
                 datagram[..4].copy_from_slice(&[0x9f, 201, 0xff, 0xff]);
             }
             for socket in [player.rtcp(), &strangers.rtcp, &strangers.rtp] {
-                // A full queue on the way is as good as garbage that was lost.
+                // A datagram that a full queue drops is as good as lost garbage.
                 let _ = socket.send_to(&datagram, player.server_rtcp);
                 sent += 1;
             }
         }
-        // A BYE of the receiver's, which anybody could have forged, ends nothing either.
+        // A receiver's BYE, which anyone could have forged, does not end a session either.
         let _ = player.rtcp().send_to(RECEIVER_BYE, player.server_rtcp);
         assert_eq!(player.command("GET_PARAMETER", &[]).status, 200, "after {sent} datagrams");
-        // A trickle for as long as the stream is watched; a flood is another test's.
+        // A low rate for as long as the stream is watched; floods have another test.
         thread::sleep(Duration::from_millis(20));
     }
     let heard = player.heard();
@@ -265,12 +266,12 @@ fn assert_garbage_disturbs_nothing(options: &[&str], enough: impl Fn(&Heard) -> 
     assert!(log.len() < 10_000, "the log is not flooded: {} bytes", log.len());
 }
 
-/// A pair a session: the pair after the last is refused, and one that is given back is used again.
-/// A pair of which somebody else has a port is passed over.
+/// One pair per session: the pair after the last is refused, and a released one is used again. A
+/// pair is skipped where another process uses one of its ports.
 #[test]
 fn a_range_of_ports_that_is_spent_refuses_with_453() {
     let clip = long();
-    let (first, taken, server) = serve_three_pairs(&clip);
+    let (first, occupied, server) = serve_three_pairs(&clip);
     let snapshot = ResourceSnapshot::of(&server);
 
     let mut players: Vec<_> = (0..2).map(|_| Player::set_up(server.rtsp, "a.ts")).collect();
@@ -289,7 +290,7 @@ fn a_range_of_ports_that_is_spent_refuses_with_453() {
     assert_eq!(server.index()["server"]["sessions_refused"], 3);
 
     assert_eq!(players[0].command("TEARDOWN", &[]).status, 200);
-    // The task that reads its RTCP port ends behind the answer.
+    // The task that reads its RTCP port ends after the answer.
     let mut control = Some(control);
     let mut late = await_ok(|| {
         let asked = Player::try_set_up(control.take().expect("it was given back"), "a.ts");
@@ -307,17 +308,17 @@ fn a_range_of_ports_that_is_spent_refuses_with_453() {
     for player in [&mut players[1], &mut late] {
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
-    drop((players, late, taken));
+    drop((players, late, occupied));
     snapshot.assert_restored(&server);
 }
 
-/// A server of a range of three pairs of ports, of which this test holds the first port. The range
-/// lies below those that the kernel gives to whoever binds port 0, and nobody else here asks for a
-/// port by its number: none is taken meanwhile.
+/// Starts a server with a range of three pairs of ports, of which this test holds the first port.
+/// The range lies below the ports that the kernel assigns for port 0, and no other process here
+/// requests a port by its number, so none is taken meanwhile.
 fn serve_three_pairs(clip: &[u8]) -> (u16, UdpSocket, Server) {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("it is there");
     let ephemeral: u16 = range.split_whitespace().next().and_then(|n| n.parse().ok()).expect("two");
-    let taken = (10_000..ephemeral.max(20_000))
+    let occupied = (10_000..ephemeral.max(20_000))
         .step_by(6)
         .filter_map(|first| {
             let held: Result<Vec<_>, _> =
@@ -326,16 +327,16 @@ fn serve_three_pairs(clip: &[u8]) -> (u16, UdpSocket, Server) {
         })
         .next()
         .expect("six neighbouring ports are free");
-    let first = taken.local_addr().expect("it is bound").port();
+    let first = occupied.local_addr().expect("it is bound").port();
     let range = format!("{first}-{}", first + 5);
-    (first, taken, serve(&[("a.ts", clip)], &["--rtp-port", &range]))
+    (first, occupied, serve(&[("a.ts", clip)], &["--rtp-port", &range]))
 }
 
 #[test]
 fn sigterm_says_bye_to_every_stream_and_exits_0() {
     let (clip, large) = (long(), vec![5; 32 << 20]);
     let server = serve(&[("a.ts", &clip), ("large.bin", &large)], &[]);
-    // None of these holds it up: silent, half a request, a download that nobody takes.
+    // None of these delays it: an idle connection, half a request, a download that is not read.
     let mut others =
         [server.rtsp, server.http, server.rtsp, server.http, server.http].map(Line::to);
     for line in &mut others[2..4] {
@@ -358,7 +359,7 @@ fn sigterm_says_bye_to_every_stream_and_exits_0() {
     }
 }
 
-/// Hundreds of sessions, ended in every way there is: nothing is left of them.
+/// Hundreds of sessions, ended in every possible way: no resource of theirs remains.
 #[test]
 fn a_storm_of_sessions_leaves_nothing_behind() {
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "10"]);
@@ -403,7 +404,7 @@ fn come_and_go(server: SocketAddr, way: usize) {
     }
 }
 
-/// RFC 3550 §6.4.2, of no source: a sign of life and nothing more.
+/// RFC 3550 §6.4.2, of no source: a keep-alive and nothing more.
 const RECEIVER_REPORT: &[u8] = &[0x80, 201, 0, 1, 0, 0, 0, 7];
 /// The same, and a BYE of that receiver.
 const RECEIVER_BYE: &[u8] = &[0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 203, 0, 1, 0, 0, 0, 7];
@@ -411,7 +412,7 @@ const RECEIVER_BYE: &[u8] = &[0x80, 201, 0, 1, 0, 0, 0, 7, 0x81, 203, 0, 1, 0, 0
 mod timed {
     use super::*;
 
-    /// A server that has the processor for 15 ms of every 115 sends all that is due each time.
+    /// A server that has the processor for 15 ms of every 115 sends all due packets each time.
     #[test]
     fn a_server_that_seldom_runs_keeps_up() {
         let clip = long();
@@ -431,7 +432,7 @@ mod timed {
         assert!(!log.contains("clock is moved"), "{log}");
     }
 
-    /// Far less than the grace of 10 s, were it not for the bounce.
+    /// Far less than the grace period of 10 s, which would apply without the ICMP error.
     #[test]
     fn a_client_that_is_gone_altogether_is_noticed_at_once() {
         let server = serve(&[("a.ts", &long())], &[]);
@@ -442,7 +443,7 @@ mod timed {
         assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     }
 
-    /// A session ends after the grace, not before.
+    /// A session ends after the grace period, not before.
     #[test]
     fn a_client_that_hangs_up_is_given_the_grace() {
         let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
@@ -454,8 +455,8 @@ mod timed {
         drop(ears);
     }
 
-    /// A session without a sign of life ends after the timeout of the answer to SETUP; a sign of
-    /// life every 400 ms puts that off for twice as long.
+    /// A session without a keep-alive ends after the timeout of the answer to SETUP; a keep-alive
+    /// every 400 ms postpones that for twice as long.
     #[test]
     fn signs_of_life_keep_a_session_beyond_its_timeout() {
         let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
@@ -478,13 +479,13 @@ mod timed {
         }
     }
 
-    /// Beyond the session timeout: garbage is no sign of life, the requests between are.
+    /// Beyond the session timeout: garbage is no keep-alive, the requests between are.
     #[test]
     fn garbage_for_longer_than_the_session_timeout_disturbs_nothing() {
         let began = Instant::now();
         assert_garbage_disturbs_nothing(&["--session-timeout", "3"], |heard| {
             let is_over = began.elapsed() > Duration::from_secs(5);
-            // Half a megabit a second for four seconds, less what a busy machine is late by.
+            // Half a megabit a second for four seconds, less the delay of a busy machine.
             assert!(!is_over || heard.packets.len() > 100, "only {} packets", heard.packets.len());
             is_over
         });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server that cannot start says why and what to do: exit status 2 for a wrong option, 1 for what
-//! the host refuses. Nothing is printed as ready.
+//! A server that cannot start reports the reason and the cure: exit status 2 for a wrong option, 1
+//! for a refusal of the host. No ready line is printed.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
@@ -20,7 +20,7 @@ fn refused(options: &[&str]) -> Outcome {
     let mut command = Command::new(PROGRAM);
     command.args(["serve", "--rtsp=127.0.0.1:0", "--http=127.0.0.1:0", "--cache"]);
     command.arg(place.cache()).args(options);
-    // The folder is given alone, or as a path after an option that wants one.
+    // The folder is given alone, or as a path after an option that needs one.
     if !options.first().is_some_and(|first| first.starts_with('/') || first.starts_with('.')) {
         command.arg(place.folder());
     }
@@ -79,19 +79,20 @@ fn wrong_options_are_named_with_the_cure_and_exit_status_2() {
 #[test]
 fn ports_already_taken_are_named_and_exit_status_1() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let taken = tcp.local_addr().expect("it is bound").to_string();
+    let occupied = tcp.local_addr().expect("it is bound").to_string();
     for option in ["--rtsp", "--http"] {
-        let given = format!("{option}={taken}");
-        // Given twice, the last counts: clap is told so for no option, hence a command of its own.
+        let given = format!("{option}={occupied}");
+        // Of an option given twice, the last counts; clap has no option configured otherwise, hence
+        // a command of its own.
         let other = if option == "--rtsp" { "--http=127.0.0.1:0" } else { "--rtsp=127.0.0.1:0" };
         let place = Place::new();
         let mut command = Command::new(PROGRAM);
         command.args(["serve", &given, other, "--cache"]).arg(place.cache()).arg(place.folder());
         let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
-        assert_says(&outcome, &[option, &taken, "in use", "another address"]);
+        assert_says(&outcome, &[option, &occupied, "in use", "another address"]);
     }
 
-    // Of the media ports either may be taken: RTP's, or RTCP's on the next.
+    // Either of the media ports may be in use: RTP's, or RTCP's on the next.
     for offset in [0, 1] {
         let (_held, even) = even_port_held(offset);
         let outcome = refused(&["--rtp-port", &even.to_string()]);
@@ -113,7 +114,7 @@ fn seal(place: &Place, names: &[&str], key: &str) {
     }
 }
 
-/// A file of a key, which is of this byte again and again.
+/// Writes a key file that repeats this byte.
 fn key_file(place: &Place, byte: &str) -> PathBuf {
     let path = place.cache().with_file_name(format!("key-{byte}"));
     fs::write(&path, byte.repeat(32)).expect("room for a key");
@@ -172,7 +173,8 @@ fn a_key_that_opens_no_title_is_refused_and_one_that_opens_some_names_the_others
     assert!(!log.contains("was sealed with"), "{log}");
 }
 
-/// A user who can write below the folder neither keeps a server from starting nor fills its memory.
+/// A user who can write below the folder neither prevents a server from starting nor fills its
+/// memory.
 #[test]
 fn hostile_titles_are_named_or_passed_over_when_keys_are_checked() {
     let place = Place::new();
@@ -210,7 +212,7 @@ fn assert_says(outcome: &Outcome, words: &[&str]) {
     assert_eq!(outcome.stderr.lines().count(), 1, "one line, no backtrace: {}", outcome.stderr);
 }
 
-/// An even port of which it, or the one after it, is held; the other is most likely free.
+/// Returns an even port of which it, or the next one, is held; the other is most likely free.
 fn even_port_held(offset: u16) -> (UdpSocket, u16) {
     loop {
         let held = UdpSocket::bind("127.0.0.1:0").expect("a free port");
@@ -221,7 +223,7 @@ fn even_port_held(offset: u16) -> (UdpSocket, u16) {
     }
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults around a server that streams: the link goes down and up again, the clock of the day
-//! is set, reports of receivers are lost. Sessions play on.
+//! Faults around a server that streams: the link goes down and up again, the wall clock is set,
+//! reports of receivers are lost. Sessions play on.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Seek, Write};
@@ -17,7 +17,7 @@ use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::network::{self, Owner, sh};
 use crate::serve;
 
-/// A clock of the day that a test sets for one program: a library that comes before that of C.
+/// A wall clock that a test sets for one program: a library that is loaded before the C library.
 struct Clock {
     library: PathBuf,
     offset: PathBuf,
@@ -36,7 +36,7 @@ impl Clock {
         clock
     }
 
-    /// Sets the clock by so many seconds, from where it stands.
+    /// Sets the clock by so many seconds, relative to its current value.
     fn set_by(&self, step_s: i64) {
         let before = fs::read(&self.offset).expect("it was written");
         let before = i64::from_ne_bytes(before.try_into().expect("eight bytes"));
@@ -46,7 +46,7 @@ impl Clock {
     }
 }
 
-/// Seconds are added to CLOCK_REALTIME as they stand in a file that is mapped.
+/// Adds to CLOCK_REALTIME the seconds stored in a mapped file.
 const CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -78,8 +78,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 mod timed {
     use super::*;
 
-    /// Sessions outlive a link that is down for seconds: what was due meanwhile is lost, the rest
-    /// comes in its time.
+    /// Sessions outlive a link that is down for seconds: packets due meanwhile are lost, the rest
+    /// arrives in time.
     #[test]
     fn sessions_outlive_a_link_that_goes_down_and_up() {
         let name = "surroundings::timed::inside_a_network_whose_link_goes_down";
@@ -111,7 +111,7 @@ mod timed {
         server.stop();
     }
 
-    /// The clock of the day serves for dates; packets are due by the one that is never set.
+    /// The wall clock is used for dates; packets are due by the monotonic clock.
     #[test]
     fn a_clock_that_is_set_moves_dates_and_no_packet() {
         const SECONDS: u64 = 8;
@@ -165,8 +165,7 @@ mod timed {
         server.stop();
     }
 
-    /// A player whose every tenth report is lost keeps its session, which ends after three seconds
-    /// without a word.
+    /// A player whose every tenth report is lost keeps its session, whose timeout is three seconds.
     #[test]
     fn sessions_live_while_a_tenth_of_the_reports_is_lost() {
         let film = Clip::of_seconds(33, 30).bytes();
@@ -176,8 +175,8 @@ mod timed {
         let url = format!("rtsp://{}/film.ts", relay.address);
         command.args(["load", &url, "--sessions", "1", "--seconds", "10", "--within", "10000"]);
         let outcome = watchdog::run(&mut command, Duration::from_secs(60)).expect("it is there");
-        let said = String::from_utf8_lossy(&outcome.stdout).into_owned() + &outcome.stderr;
-        assert!(outcome.status.success(), "{said}");
+        let output = String::from_utf8_lossy(&outcome.stdout).into_owned() + &outcome.stderr;
+        assert!(outcome.status.success(), "{output}");
         let log = server.stop();
         assert!(!log.contains("not heard from"), "{log}");
     }

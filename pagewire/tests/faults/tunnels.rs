@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP through two HTTP connections: tunnels go on with another upload half; those that are cut in
-//! the middle or have no partner end, and nothing leaks.
+//! RTSP through two HTTP connections: tunnels continue with another upload half; tunnels that are
+//! cut in the middle or have no partner end, and nothing leaks.
 //!
-//! `timed` waits for an upload half that does not come.
+//! `timed` waits for an upload half that never arrives.
 //!
 //! Sources: `wire::rtsp::tunnel`.
 
@@ -16,7 +16,8 @@ use crate::interleaved::{Reader, heavy, session_of};
 use crate::resource_snapshot::{ResourceSnapshot, await_nobody};
 use crate::serve;
 
-/// Opens the halves of a tunnel with this cookie; the upload half and the reader of the other.
+/// Opens the halves of a tunnel with this cookie; returns the upload half and the reader of the
+/// other.
 fn tunnel(server: &Server, cookie: &str) -> (TcpStream, Reader) {
     let mut reader = Reader::to(server);
     let head = format!(
@@ -56,7 +57,8 @@ fn ask_through(
     reader.reply()
 }
 
-/// Opens a tunnel and sets a session of `a.ts` up; its upload half, reader and Session header.
+/// Opens a tunnel and sets a session of `a.ts` up; returns its upload half, reader and Session
+/// header.
 fn tunnel_with_session(server: &Server, cookie: &str) -> (TcpStream, Reader, String) {
     let (mut up, mut reader) = tunnel(server, cookie);
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1";
@@ -84,7 +86,7 @@ fn a_tunnel_plays_and_goes_on_with_another_upload() {
     let reply = ask_through(&mut up, &mut reader, "PLAY", &[&session]);
     assert!(reply.starts_with("RTSP/1.0 200 "), "{reply}");
     assert!(reader.media_to_bye(0) == clip, "not the file");
-    // The download half first: behind the other the server waits for the next POST.
+    // The download half first: after the end of the upload half the server waits for the next POST.
     drop(reader);
     await_nobody(&server);
     drop(up);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection to the server, byte by byte: what a test writes goes out as it is written,
-//! however wrong it is, and what comes back is read as answers of RTSP or HTTP (both have the same
+//! One connection to the server, byte by byte: a test's bytes are sent unchanged, however wrong
+//! they are, and the received bytes are parsed as answers of RTSP or HTTP (both have the same
 //! shape).
 //!
-//! Does not check the correctness of requests. Real clients are real programs.
+//! Does not check the correctness of requests. Tests with real clients run their programs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The value of the first header of this name.
+    /// Returns the value of the first header of this name.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (found, value) = line.split_once(':')?;
@@ -29,7 +29,7 @@ impl Answer {
         })
     }
 
-    /// The body, to look for words in it.
+    /// Returns the body as text; U+FFFD replaces bytes that are not UTF-8.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -43,7 +43,7 @@ impl Line {
         Line::over(TcpStream::connect(server).expect("the server listens"))
     }
 
-    /// From one of this machine's other addresses: all of 127.0.0.0/8 is its own.
+    /// Connects from one of this machine's other addresses: all of 127.0.0.0/8 is local.
     pub(crate) fn from_address(local: IpAddr, server: SocketAddr) -> Line {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
         let socket = socket.expect("a free descriptor");
@@ -63,33 +63,33 @@ impl Line {
         self.0.get_ref().local_addr().expect("it is connected")
     }
 
-    /// Sends all of it; `false` when the server has closed meanwhile.
+    /// Sends all bytes; returns `false` when the server has closed the connection meanwhile.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.get_mut().write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Another end to send by, for a thread of its own.
+    /// Returns a second sending end, for a thread of its own.
     pub(crate) fn sender(&self) -> Line {
         let stream = self.0.get_ref().try_clone().expect("a free descriptor");
         Line(BufReader::new(stream))
     }
 
-    /// Tells the server that no more comes; answers can still be read.
+    /// Ends sending; answers can still be read.
     pub(crate) fn end_sending(&self) {
-        // Closed by the server already: as good.
+        // An error means that the server has already closed; this is no failure.
         let _ = self.0.get_ref().shutdown(std::net::Shutdown::Write);
     }
 
-    /// Closes it for all who have an end of it.
+    /// Shuts down the connection for all its [`sender`](Self::sender)s.
     pub(crate) fn shut(&mut self) {
-        // Closed by the server already: as good.
+        // An error means that the server has already closed; this is no failure.
         let _ = self.0.get_ref().shutdown(std::net::Shutdown::Both);
     }
 
-    /// The next answer; `None` when the connection ends instead.
+    /// Returns the next answer; `None` when the connection ends instead.
     ///
     /// # Panics
-    /// When neither comes in time.
+    /// When neither arrives in time.
     #[track_caller]
     pub(crate) fn answer(&mut self) -> Option<Answer> {
         let head = self.head()?;
@@ -102,7 +102,7 @@ impl Line {
         Some(answer)
     }
 
-    /// The head of the next answer alone; its body is left unread.
+    /// Returns the head of the next answer alone; its body is left unread.
     #[track_caller]
     pub(crate) fn head(&mut self) -> Option<String> {
         let mut head = Vec::new();
@@ -117,7 +117,7 @@ impl Line {
         Some(String::from_utf8(head).expect("heads are ASCII"))
     }
 
-    /// Number of bytes that come next, which are dropped; waits for the first.
+    /// Reads and drops the next available bytes; waits for the first; returns their number.
     #[track_caller]
     pub(crate) fn some(&mut self) -> usize {
         let bytes = self.0.fill_buf().expect("bytes in time").len();
@@ -125,8 +125,8 @@ impl Line {
         bytes
     }
 
-    /// Everything up to the end of the connection, which must come within `limit`; and how long it
-    /// took.
+    /// Returns all bytes up to the end of the connection, which must occur within `limit`; and the
+    /// elapsed time.
     #[track_caller]
     pub(crate) fn rest(&mut self, limit: Duration) -> (Vec<u8>, Duration) {
         let began = Instant::now();
@@ -139,9 +139,9 @@ impl Line {
             match self.0.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) => rest.extend_from_slice(&piece[..count]),
-                // Its turn to say so comes at the head of the loop.
+                // The deadline is checked at the head of the loop.
                 Err(error) if is_late(&error) => {}
-                // Reset: bytes of ours were still unread.
+                // Reset: the server closed before it had read all bytes of this client.
                 Err(_) => break,
             }
         }
@@ -155,7 +155,7 @@ fn is_late(error: &std::io::Error) -> bool {
     matches!(error.kind(), TimedOut | WouldBlock)
 }
 
-/// One request of HTTP on a connection of its own.
+/// Sends one HTTP request on a connection of its own.
 #[track_caller]
 pub(crate) fn http(server: SocketAddr, method: &str, target: &str) -> Answer {
     let mut line = Line::to(server);
@@ -163,8 +163,7 @@ pub(crate) fn http(server: SocketAddr, method: &str, target: &str) -> Answer {
     line.answer().unwrap_or_else(|| panic!("{method} {target}: closed without an answer"))
 }
 
-/// As [`http`] with GET, again and again while the answer is that others come first (503 with a
-/// time to come back).
+/// As [`http`] with GET, repeated while the server answers 503 with a time to retry.
 #[track_caller]
 pub(crate) fn get_in_turn(server: SocketAddr, target: &str) -> Answer {
     let deadline = Instant::now() + TURN_WAIT;
@@ -178,7 +177,7 @@ pub(crate) fn get_in_turn(server: SocketAddr, target: &str) -> Answer {
     }
 }
 
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const TURN_WAIT: Duration = Duration::from_secs(200);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 const ANSWER_WAIT: Duration = Duration::from_secs(60);

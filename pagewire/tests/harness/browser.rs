@@ -4,8 +4,8 @@
 //! Pages report to a port of the test, on loopback, which browsers allow to every page. Video plays
 //! without a click.
 //!
-//! Sources: peter.sh/experiments/chromium-command-line-switches (switches).
-//! Does not speak the DevTools protocol: pages do what there is to do.
+//! Sources: peter.sh/experiments/chromium-command-line-switches (switches). Does not use the
+//! DevTools protocol: pages perform the steps themselves.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -17,13 +17,13 @@ use tempfile::TempDir;
 /// A running browser. Dropped, it is killed.
 pub(crate) struct Browser {
     child: Child,
-    /// Of all its files.
+    /// Folder of all its files.
     folder: PathBuf,
 }
 
 impl Browser {
-    /// Opens a page, with further switches; `None`, with the reason printed, where there is no
-    /// Chromium.
+    /// Opens a page, with further switches; returns `None`, with the reason printed, where there is
+    /// no Chromium.
     pub(crate) fn open(test: &str, url: &str, switches: &[&str]) -> Option<Browser> {
         let folder = private_folder();
         let mut command = Command::new("chromium");
@@ -47,7 +47,7 @@ impl Drop for Browser {
         // Its other processes end with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // They may write for a moment more.
+        // They may write for a moment longer.
         let deadline = Instant::now() + REMOVAL_LIMIT;
         while fs::remove_dir_all(&self.folder).is_err() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
@@ -55,7 +55,8 @@ impl Drop for Browser {
     }
 }
 
-/// Chromium has a socket in there, and aborts where its path does not fit into a socket's address.
+/// Returns a folder with a short path: Chromium has a socket in there, and aborts where its path
+/// does not fit into a socket's address.
 fn private_folder() -> TempDir {
     let below = env!("CARGO_TARGET_TMPDIR");
     let is_short = below.len() < FOLDER_BYTES_MAX;

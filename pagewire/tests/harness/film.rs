@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Films that the tests serve: H.264 and AAC in transport streams, made by ffmpeg.
 //!
-//! Each film is made once on disk, by the first process that needs it, and kept for later runs. A
-//! key frame every 2 s with PAT and PMT before it, so wherever play starts a decoder has what it
-//! needs.
+//! Each film is made once on disk, by the first process that needs it, and kept for later runs.
+//! Every 2 s a key frame follows PAT and PMT, so that a decoder can start at each key frame.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,18 +14,18 @@ use std::time::Duration;
 use super::watchdog;
 
 pub(crate) const SECONDS: u64 = 60;
-/// Between key frames.
+/// Seconds between key frames.
 pub(crate) const GROUP_SECONDS: u64 = 2;
 pub(crate) const FRAMES_PER_SECOND: u64 = 25;
 
-/// A file, and what is in it.
+/// A file and its content.
 pub(crate) struct Film {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The film of a minute; `None`, with the reason printed for `test`, where there is no ffmpeg or no
-/// encoder.
+/// Returns the film of a minute; `None`, with the reason printed for `test`, where there is no
+/// ffmpeg or no encoder.
 pub(crate) fn film(test: &str) -> Option<&'static Film> {
     static FILM: OnceLock<Option<Film>> = OnceLock::new();
     let film = FILM.get_or_init(|| {
@@ -37,8 +36,8 @@ pub(crate) fn film(test: &str) -> Option<&'static Film> {
     film.as_ref()
 }
 
-/// A film of some seconds with one or two programmes, each of a picture and a sound: streams 0 and
-/// 1, 2 and 3. `None` as for [`film`].
+/// Returns a film of some seconds with one or two programmes, each of a video and an audio stream:
+/// streams 0 and 1, 2 and 3. `None` as for [`film`].
 pub(crate) fn short_film(test: &str, programmes: usize, seconds: u64) -> Option<PathBuf> {
     or_skip(test, short(programmes, seconds))
 }
@@ -52,8 +51,8 @@ pub(crate) fn put(test: &str, command: &mut Command, path: &Path) -> Option<()> 
 }
 
 /// Runs an ffmpeg command whose output is a file of this name, once for all tests: the first
-/// process runs it, others wait, and later runs find the file. `Err`, with the reason, where ffmpeg
-/// or one of its encoders is missing.
+/// process runs it, others wait, and later runs find the file. Returns `Err`, with the reason,
+/// where ffmpeg or one of its encoders is missing.
 pub(crate) fn made(command: &mut Command, name: &str) -> Result<PathBuf, String> {
     let mut hash = DefaultHasher::new();
     format!("{command:?} {name}").hash(&mut hash);
@@ -65,7 +64,7 @@ pub(crate) fn made(command: &mut Command, name: &str) -> Result<PathBuf, String>
     }
     fs::create_dir_all(&folder).expect("room for a folder");
     let lock = File::create(folder.join("lock")).expect("room for a file");
-    // The kernel unlocks it when this process ends, however that is.
+    // The kernel unlocks it when this process ends in any way.
     lock.lock().expect("the file system has locks");
     if path.exists() {
         return Ok(path);
@@ -80,19 +79,19 @@ pub(crate) fn made(command: &mut Command, name: &str) -> Result<PathBuf, String>
     Ok(path)
 }
 
-/// The film, or `None`, with the reason printed.
+/// Returns the film, or `None`, with the reason printed.
 pub(crate) fn or_skip(test: &str, made: Result<PathBuf, String>) -> Option<PathBuf> {
     made.inspect_err(|reason| eprintln!("skip: {test}: no film: {reason}")).ok()
 }
 
-/// An ffmpeg command that prints errors alone.
+/// Returns an ffmpeg command that prints only errors.
 pub(crate) fn ffmpeg() -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error"]);
     command
 }
 
-/// Options of the picture's encoder.
+/// Adds the options of the picture's encoder.
 fn picture(command: &mut Command) -> &mut Command {
     let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
     command
@@ -134,5 +133,5 @@ fn minute() -> Result<PathBuf, String> {
     made(&mut command, "film.ts")
 }
 
-/// Against a hanging ffmpeg; making the film takes three seconds on an idle core.
+/// Guards against a hanging ffmpeg; making the film takes three seconds on an idle core.
 const LIMIT: Duration = Duration::from_secs(120);

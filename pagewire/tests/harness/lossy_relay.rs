@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network that loses packets: a relay between an RTSP client and a server that drops one packet
-//! of RTP, of RTCP or of both in so many, over UDP. (The queueing discipline netem is not there on
-//! every kernel.)
+//! A network that loses packets: a UDP relay between an RTSP client and a server that drops one in
+//! N packets of RTP, of RTCP or of both. (The queueing discipline netem is not available on every
+//! kernel.)
 //!
 //! The ports in Transport are rewritten, so both sides see the relay alone; requests and answers
-//! pass whole.
+//! are forwarded completely.
 //!
 //! Does not relay RTP over TCP.
 
@@ -64,7 +64,7 @@ fn both(from: &TcpStream, to: &TcpStream) -> (TcpStream, TcpStream) {
     (from.try_clone().expect("a descriptor"), to.try_clone().expect("a descriptor"))
 }
 
-/// Passes messages on, with their heads changed.
+/// Forwards messages, with their heads changed.
 fn pass(from: &mut TcpStream, to: &mut TcpStream, change: impl Fn(&str) -> String) {
     let mut held = Vec::new();
     let mut buffer = [0; 16_384];
@@ -76,7 +76,7 @@ fn pass(from: &mut TcpStream, to: &mut TcpStream, change: impl Fn(&str) -> Strin
             if to.write_all(head.as_bytes()).is_err() {
                 return;
             }
-            // Bodies are short: they have come with their heads.
+            // Bodies are short: they arrive with their heads.
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
             let length = length.map_or(0, |length| length.trim().parse().expect("a number"));
             while held.len() < length {
@@ -129,7 +129,7 @@ fn answer(head: &str, tracks: &Mutex<Vec<Track>>, (own, nth): (SocketAddr, [u64;
     head
 }
 
-/// Sends what comes to `from` on by `by`, all but each `nth` datagram.
+/// Forwards datagrams received at `from` through the socket `by`, except each `nth`.
 fn forward(from: &UdpSocket, by: &UdpSocket, (to, nth): (SocketAddr, u64)) {
     let (from, by) = (from.try_clone().expect("a socket"), by.try_clone().expect("a socket"));
     from.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
@@ -145,7 +145,7 @@ fn forward(from: &UdpSocket, by: &UdpSocket, (to, nth): (SocketAddr, u64)) {
     });
 }
 
-/// Two sockets on an even port and the next.
+/// Opens two sockets on an even port and the next.
 fn pair() -> [UdpSocket; 2] {
     let on = |port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok();
     let pair = (0..1000).find_map(|_| {

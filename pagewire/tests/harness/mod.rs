@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The built program at work: started with a folder of its own, asked, stopped by SIGTERM.
+//! The built program under test: started with a folder of its own, queried, stopped by SIGTERM.
 //!
-//! The tests run what is installed: the program cargo built, its ready line, its index, its
-//! exit status. Every wait has a limit, so nothing that hangs can hang a test run.
+//! The tests run the installed form: the program that cargo built, its ready line, its index, its
+//! exit status. Every wait has a limit, so that nothing can hang a test run.
 //!
-//! Does not speak RTSP or HTTP beyond reading the index ([`answer`] and [`rtsp`] do).
+//! Does not implement RTSP or HTTP beyond reading the index ([`answer`] and [`rtsp`] do).
 
 #![allow(dead_code, reason = "every test program uses its part of it")]
 
@@ -35,14 +35,14 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 
-/// Waits until something holds; `what` says what is awaited.
+/// Waits until a condition is true; `what` describes it.
 #[track_caller]
 pub(crate) fn await_true(what: &str, mut holds: impl FnMut() -> bool) {
     await_ok(|| if holds() { Ok(()) } else { Err(what) });
 }
 
-/// Waits until `look` finds what is awaited, and returns that; in between it says what it found
-/// instead. The one place where a test waits for an event that nobody tells it of.
+/// Waits until `look` succeeds, and returns its value; until then `look` returns a description of
+/// the current state. This is the only place where a test polls for an event.
 #[track_caller]
 pub(crate) fn await_ok<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>) -> T {
     let (deadline, mut pause) = (Instant::now() + ANSWER_WAIT, LOOK_AFTER);
@@ -56,18 +56,19 @@ pub(crate) fn await_ok<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result
     }
 }
 
-/// The program under test in a session of its own, where a test waits for what has the lowest
-/// priority (a decoder of pictures). That counts against its own session alone (sched(7), "The
-/// autogroup feature"); against all other tests it would get a hundredth of a core. Signals to the
-/// tests' process group do not reach it there: it ends with the test (setpriv(1)).
+/// Returns the program under test in a session of its own, for a test that waits for a process of
+/// the lowest priority (a decoder of pictures). The low priority then counts against its own
+/// session alone (sched(7), "The autogroup feature"); against all other tests the process would get
+/// a hundredth of a core. Signals to the tests' process group do not reach it there: it ends with
+/// the test (setpriv(1)).
 pub(crate) fn in_own_session() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "setsid", PROGRAM]);
     command
 }
 
-/// The result of a call that waits with a limit, such as `recv`: a process that was stopped goes on
-/// with EINTR there (signal(7)), and the call is made again.
+/// Returns the result of a call that waits with a limit, such as `recv`: in a process that was
+/// stopped the call fails with EINTR when it continues (signal(7)), and the call is made again.
 pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -89,22 +90,22 @@ impl Place {
         place
     }
 
-    /// With all of it inside.
+    /// Returns the folder that contains all of them.
     pub(crate) fn top(&self) -> &Path {
         self.0.path()
     }
 
-    /// The served folder.
+    /// Returns the served folder.
     pub(crate) fn folder(&self) -> PathBuf {
         self.top().join("media")
     }
 
-    /// The cache folder: plans and wire images.
+    /// Returns the cache folder: plans and wire images.
     pub(crate) fn cache(&self) -> PathBuf {
         self.top().join("cache")
     }
 
-    /// Puts a file into the folder, whole from the moment it has its name.
+    /// Puts a file into the folder; it is complete from the moment it has its name.
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let target = self.folder().join(name);
         fs::create_dir_all(target.parent().expect("below the folder")).expect("its folder");
@@ -119,16 +120,16 @@ impl Place {
     }
 }
 
-/// A running `pagewire serve`. Dropped without [`Server::stop`], it is killed.
+/// A running `pagewire serve`. It is killed when dropped without [`Server::stop`].
 pub(crate) struct Server {
     child: Child,
     pub(crate) place: Place,
     pub(crate) rtsp: SocketAddr,
     pub(crate) http: SocketAddr,
-    /// Addresses of TLS, where the options ask for them.
+    /// Addresses of TLS, where the options request them.
     pub(crate) rtsps: Option<SocketAddr>,
     pub(crate) https: Option<SocketAddr>,
-    /// Address of the administrator's listener, where the options ask for it.
+    /// Address of the administrator's listener, where the options request it.
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -149,12 +150,12 @@ impl Server {
         Server::at(&place, Command::new(PROGRAM), options)
     }
 
-    /// Serves a folder that stands already; `command` runs the program, perhaps under limits.
+    /// Serves an existing folder; `command` runs the program, possibly under limits.
     pub(crate) fn at(place: &Place, command: Command, options: &[&str]) -> Server {
         Server::listening("127.0.0.1:0", place, command, options)
     }
 
-    /// As [`Server::at`], with RTSP at an address that others know.
+    /// As [`Server::at`], with RTSP at an address that the caller chooses.
     pub(crate) fn listening(
         rtsp: &str,
         place: &Place,
@@ -164,7 +165,7 @@ impl Server {
         let log = File::create(place.top().join("log")).expect("a log file");
         let mut child = command
             .arg("--log=info")
-            // Calibrated once for all tests, and not in the user's own cache.
+            // Calibrated once for all tests, outside the user's own cache.
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .args(["serve", "--rtsp", rtsp, "--http", "127.0.0.1:0", "--cache"])
             .arg(place.cache())
@@ -195,12 +196,12 @@ impl Server {
         Server { child, place: place.clone(), rtsp, http, rtsps, https, admin }
     }
 
-    /// The folder it serves.
+    /// Returns the folder it serves.
     pub(crate) fn folder(&self) -> PathBuf {
         self.place.folder()
     }
 
-    /// The cache folder: plans and wire images.
+    /// Returns the cache folder: plans and wire images.
     pub(crate) fn cache(&self) -> PathBuf {
         self.place.cache()
     }
@@ -209,7 +210,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Text that it has written on standard error so far.
+    /// Returns the text written to standard error so far.
     pub(crate) fn log(&self) -> String {
         self.place.log()
     }
@@ -230,7 +231,7 @@ impl Server {
         format!("https://{}/{name}", self.https.expect("it was started with --https"))
     }
 
-    /// `/index.json`: `server` has the counters, `files` the rows.
+    /// Returns `/index.json`: `server` has the counters, `files` the rows.
     pub(crate) fn index(&self) -> Value {
         let mut connection = TcpStream::connect(self.http).expect("HTTP listens");
         connection.set_read_timeout(Some(ANSWER_WAIT)).expect("a time limit");
@@ -245,7 +246,7 @@ impl Server {
         serde_json::from_str(body).expect("the index is JSON")
     }
 
-    /// The index's row of one file, as soon as the file can be streamed.
+    /// Returns the index's row of one file, as soon as the file can be streamed.
     pub(crate) fn await_stream(&self, name: &str) -> Value {
         let row = |index: &Value| {
             let files = index["files"].as_array().expect("a list of files");
@@ -255,7 +256,7 @@ impl Server {
         row(&index).expect("it was there")
     }
 
-    /// The index, as soon as `holds` holds of it; `what` says what is awaited.
+    /// Returns the index, as soon as `holds` is true of it; `what` describes the condition.
     pub(crate) fn await_index(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         await_ok(|| {
             let index = self.index();
@@ -263,13 +264,13 @@ impl Server {
         })
     }
 
-    /// Waits until its log has `words` in it.
+    /// Waits until its log contains `words`.
     #[track_caller]
     pub(crate) fn await_log(&self, words: &str) {
         await_true(&format!("{words:?} is not in the log"), || self.log().contains(words));
     }
 
-    /// Sends SIGTERM, asserts that it ends in time with status 0, and gives back its log.
+    /// Sends SIGTERM, asserts that it ends in time with status 0, and returns its log.
     pub(crate) fn stop(mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it still runs");
         let status = watchdog::wait(&mut self.child, STOP_WAIT);
@@ -282,7 +283,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already waited for where it was stopped: then neither does anything.
+        // After a stop the process has already been waited for, and both calls have no effect.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
@@ -291,7 +292,8 @@ impl Drop for Server {
     }
 }
 
-/// The lines a program prints; read to the end, so that it never waits for us.
+/// Returns the lines a program prints; reads to the end, so that the program never blocks on its
+/// output.
 fn lines(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -303,14 +305,14 @@ fn lines(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     lines
 }
 
-/// From `pagewire ready: rtsp://ADDRESS http://ADDRESS`.
+/// Parses `pagewire ready: rtsp://ADDRESS http://ADDRESS`.
 fn addresses(ready: &str) -> Option<(SocketAddr, SocketAddr)> {
     let (rtsp, http) = ready.strip_prefix("pagewire ready: ")?.split_once(' ')?;
     let rtsp = rtsp.strip_prefix("rtsp://")?.parse().ok()?;
     Some((rtsp, http.strip_prefix("http://")?.parse().ok()?))
 }
 
-/// From `also: rtsps://ADDRESS https://ADDRESS`, of which one may be missing.
+/// Parses `also: rtsps://ADDRESS https://ADDRESS`, of which one may be missing.
 fn addresses_of_tls(also: &str) -> (Option<SocketAddr>, Option<SocketAddr>) {
     let of = |scheme: &str| {
         also.split(' ').find_map(|word| word.strip_prefix(scheme)).and_then(|a| a.parse().ok())
@@ -320,10 +322,11 @@ fn addresses_of_tls(also: &str) -> (Option<SocketAddr>, Option<SocketAddr>) {
 
 /// Options with which a second line of addresses follows the ready line.
 const TLS_OPTIONS: [&str; 2] = ["--rtsps", "--https"];
-/// Against hanging, and no judgement of speed, as are the two behind it.
+/// Guards against hanging, like the next two; not a measure of speed.
 const READY_WAIT: Duration = Duration::from_secs(60);
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 const STOP_WAIT: Duration = Duration::from_secs(60);
-/// Looks come ever more seldom: after the first of these times, and at most after the second.
+/// Polling becomes less frequent: after the first of these times at the start, and after the second
+/// at most.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns the first report; `None` when none comes in time.
+/// Returns the first report; `None` when none arrives in time.
 pub(crate) fn report(listener: &TcpListener, limit: Duration) -> Option<String> {
     listener.set_nonblocking(true).expect("a socket has the option");
     let deadline = Instant::now() + limit;

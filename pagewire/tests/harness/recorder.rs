@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire receive` at work: started on ports of this machine, stopped by SIGTERM, its figures
-//! read; and a sender that sends what a test tells it, right or wrong.
+//! `pagewire receive` under test: started on ports of this machine, stopped by SIGTERM, its figures
+//! read; and a sender of valid or invalid packets that a test chooses.
 //!
 //! The sender waits for room in the receiving socket, so that nothing is lost however late the
 //! recorder is.
@@ -20,7 +20,7 @@ use serde_json::Value;
 use super::clip::PAYLOAD_BYTES;
 use super::{PROGRAM, Place, watchdog};
 
-/// A running `pagewire receive`. Dropped without being stopped, it is killed.
+/// A running `pagewire receive`. It is killed when dropped without being stopped.
 pub(crate) struct Recorder {
     child: Child,
     place: Place,
@@ -36,19 +36,19 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// The figures of one stream.
+    /// Returns the figures of one stream.
     pub(crate) fn stream(&self, index: usize) -> &Value {
         &self.summary["streams"][index]
     }
 
-    /// One figure of the first stream.
+    /// Returns one figure of the first stream.
     #[track_caller]
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let figure = &self.stream(0)[name];
         figure.as_u64().unwrap_or_else(|| panic!("no figure {name} in {:#}", self.summary))
     }
 
-    /// Asserts that it ended well, and gives it back.
+    /// Asserts a successful end, and returns the result.
     #[track_caller]
     pub(crate) fn well(self) -> Recorded {
         assert!(self.status.success(), "{}: {:#}\n{}", self.status, self.summary, self.log);
@@ -72,7 +72,7 @@ impl Recorder {
         options: &[&str],
     ) -> Recorder {
         if command.get_envs().all(|(name, _)| name != CACHE_HOME) {
-            // Calibrated once for all tests, and not in the user's own cache.
+            // Calibrated once for all tests, outside the user's own cache.
             command.env(CACHE_HOME, env!("CARGO_TARGET_TMPDIR"));
         }
         let create = |name: &str| File::create(place.top().join(name)).expect("a file");
@@ -97,7 +97,7 @@ impl Recorder {
         fs::read_to_string(path).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Waits until its log has `words` in it.
+    /// Waits until its log contains `words`.
     #[track_caller]
     pub(crate) fn await_log(&mut self, words: &str) {
         let deadline = Instant::now() + READY_WAIT;
@@ -130,7 +130,7 @@ impl Recorder {
     /// Sends SIGTERM and waits for its figures.
     #[track_caller]
     pub(crate) fn stop(self) -> Recorded {
-        // One that has just ended by itself is as good.
+        // A recorder that has just ended by itself is as good.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         self.ended()
     }
@@ -146,7 +146,7 @@ impl Recorder {
         Recorded { status, summary, log }
     }
 
-    /// Ends it as a loss of power would end it, but for the machine.
+    /// Ends the process as a power loss would, but without affecting the machine.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it still runs");
         self.child.wait().expect("it is our child");
@@ -155,13 +155,13 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Already waited for where it was stopped: then neither does anything.
+        // After a stop the process has already been waited for, and both calls have no effect.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The names of the files in the folder, in order.
+/// Returns the names of the files in the folder, in order.
 pub(crate) fn files(place: &Place) -> Vec<PathBuf> {
     let listed = fs::read_dir(place.folder()).expect("it is there");
     let mut files: Vec<_> = listed.map(|entry| entry.expect("an entry").path()).collect();
@@ -169,10 +169,10 @@ pub(crate) fn files(place: &Place) -> Vec<PathBuf> {
     files
 }
 
-/// An even port of this machine that is free, as is the one after it, for a program that has to be
-/// given a port. No other test is given either of them: each pair has a file that is locked until
-/// this process ends. The kernel gives them to nobody who asks for any port, as they lie below
-/// those (ip(7), `ip_local_port_range`).
+/// Returns a free even port of this machine whose successor is free as well, for a program that
+/// needs an explicit port. No other test gets either of them: each pair has a file that is locked
+/// until this process ends. The kernel assigns them to no socket that requests port 0, because they
+/// lie below its range (ip(7), `ip_local_port_range`).
 pub(crate) fn free_port() -> u16 {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
     fs::create_dir_all(&folder).expect("room for a folder");
@@ -193,7 +193,7 @@ fn is_free(port: u16) -> bool {
     UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
 }
 
-/// The URL of a port of this machine.
+/// Returns the URL of a port of this machine.
 pub(crate) fn url(port: u16) -> String {
     format!("udp://127.0.0.1:{port}")
 }
@@ -202,7 +202,7 @@ pub(crate) fn url(port: u16) -> String {
 pub(crate) struct Sender {
     pub(crate) socket: UdpSocket,
     pub(crate) to: SocketAddr,
-    /// None: a bare transport stream.
+    /// `None` for a plain transport stream.
     pub(crate) rtp: Option<Rtp>,
 }
 
@@ -215,24 +215,24 @@ pub(crate) struct Rtp {
 }
 
 impl Sender {
-    /// RTP to a port of this machine.
+    /// Returns a sender of RTP to a port of this machine.
     pub(crate) fn rtp(port: u16, ssrc: u32, sequence: u16) -> Sender {
         let rtp = Some(Rtp { ssrc, sequence, timestamp: 0xffff_0000 });
         Sender { rtp, ..Sender::bare(port) }
     }
 
-    /// A bare transport stream to a port of this machine.
+    /// Returns a sender of a plain transport stream to a port of this machine.
     pub(crate) fn bare(port: u16) -> Sender {
         Sender::to((Ipv4Addr::LOCALHOST, port).into(), Ipv4Addr::LOCALHOST.into())
     }
 
-    /// To an address, from one of this machine's.
+    /// Returns a sender to an address, from one of this machine's addresses.
     pub(crate) fn to(to: SocketAddr, from: IpAddr) -> Sender {
         let socket = UdpSocket::bind((from, 0)).expect("a free port");
         Sender { socket, to, rtp: None }
     }
 
-    /// The next datagram with this payload.
+    /// Returns the next datagram with this payload.
     pub(crate) fn datagram(&mut self, payload: &[u8]) -> Vec<u8> {
         let Some(rtp) = &mut self.rtp else { return payload.to_vec() };
         let mut packet = vec![0x80, 33];
@@ -264,8 +264,8 @@ impl Sender {
         }
     }
 
-    /// Waits until the sockets that receive have room for [`BURST`] packets; at once where none is
-    /// open.
+    /// Waits until the receiving sockets have room for [`BURST`] packets; returns at once where
+    /// none is open.
     pub(crate) fn await_room(&self) {
         let deadline = Instant::now() + READY_WAIT;
         loop {
@@ -279,7 +279,8 @@ impl Sender {
     }
 }
 
-/// Memory of the packets that a UDP socket of this network with a local port holds, of the fullest.
+/// Returns the memory used by unread packets at the fullest UDP socket of this network with a local
+/// port.
 fn unread_bytes(port: u16) -> u64 {
     let port = format!(":{port:04X}");
     let unread = |line: &str| {
@@ -295,12 +296,12 @@ fn unread_bytes(port: u16) -> u64 {
 
 /// Calibrations are kept below it.
 pub(crate) const CACHE_HOME: &str = "XDG_CACHE_HOME";
-/// Packets between two looks at the receiving socket: 37 kB of its memory.
+/// Packets between two checks of the receiving socket: 37 kB of its memory.
 pub(crate) const BURST: usize = 16;
-/// A socket has 208 KiB where nobody has changed `rmem_default`, and a packet takes 2.3 kB of it.
+/// A socket has 208 KiB with the default `rmem_default`, and a packet uses 2.3 kB of it.
 const UNREAD_BYTES_MAX: u64 = 64 << 10;
 const ROOM_LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Pairs of ports that are given, all below those of the kernel's choice, from 32768 on.
+/// Pairs of ports that are handed out, all below the kernel's own range, which starts at 32768.
 const FIRST_PORT: u16 = 20_000;
 const PORT_PAIRS: u32 = 6000;
 const READY_WAIT: Duration = Duration::from_secs(60);

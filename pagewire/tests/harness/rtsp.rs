@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client of RTSP as small as can be, that does what a test tells it and nothing by itself: no
-//! reports, no signs of life, no TEARDOWN when it is dropped.
+//! A minimal RTSP client that only performs the steps of a test: it sends no reports, no
+//! keep-alives, and no TEARDOWN when it is dropped.
 //!
 //! Sources: RFC 2326 §10, RFC 3550 §6.6.
 
@@ -32,14 +32,14 @@ impl Control {
         Control { line: Line::from_address(local, server), server, cseq: 0 }
     }
 
-    /// A request and its answer; `headers` are whole lines.
+    /// Sends a request and returns its answer; `headers` are whole lines.
     #[track_caller]
     pub(crate) fn ask(&mut self, method: &str, name: &str, headers: &[&str]) -> Answer {
         let answer = self.try_ask(method, name, headers);
         answer.unwrap_or_else(|| panic!("{method} {name}: closed without an answer"))
     }
 
-    /// As [`Control::ask`]; `None` when the connection ends instead.
+    /// As [`Control::ask`]; returns `None` when the connection ends instead.
     #[track_caller]
     pub(crate) fn try_ask(&mut self, method: &str, name: &str, headers: &[&str]) -> Option<Answer> {
         self.cseq += 1;
@@ -74,8 +74,8 @@ impl PortPair {
                 continue;
             }
             if let Ok(rtcp) = UdpSocket::bind((address, port + 1)) {
-                // As much as is allowed, to administrators all of it: a test machine is late at
-                // times.
+                // As large as the limit allows, unlimited for administrators, because a test
+                // machine is sometimes slow.
                 let _ = socket2::SockRef::from(&rtp).set_recv_buffer_size(ROOM_BYTES);
                 let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&rtp, ROOM_BYTES);
                 for socket in [&rtp, &rtcp] {
@@ -101,10 +101,10 @@ fn port_of(socket: &UdpSocket) -> u16 {
 pub(crate) struct Player {
     pub(crate) control: Control,
     pub(crate) session: String,
-    /// Address at which the server takes reports.
+    /// Address at which the server receives reports.
     pub(crate) server_rtcp: SocketAddr,
     pub(crate) ssrc: u32,
-    /// The film.
+    /// Name of the film.
     pub(crate) name: String,
     ears: Ears,
 }
@@ -119,7 +119,7 @@ impl Player {
         }
     }
 
-    /// Sets a session up on a connection that stands; gives the connection back with the refusal.
+    /// Sets a session up on an existing connection; returns the connection with a refusal.
     #[track_caller]
     pub(crate) fn try_set_up(
         mut control: Control,
@@ -144,7 +144,7 @@ impl Player {
         Ok(Player { control, session, server_rtcp, ssrc, name: name.to_owned(), ears })
     }
 
-    /// A command in the session, with further headers.
+    /// Sends a command in the session, with further headers.
     #[track_caller]
     pub(crate) fn command(&mut self, method: &str, headers: &[&str]) -> Answer {
         let session = format!("Session: {}", self.session);
@@ -153,7 +153,7 @@ impl Player {
         self.control.ask(method, &self.name, &all)
     }
 
-    /// PLAY from where it stands; the sequence number of the first packet.
+    /// Sends PLAY from the current position; returns the sequence number of the first packet.
     #[track_caller]
     pub(crate) fn play(&mut self) -> u16 {
         let answer = self.command("PLAY", &[]);
@@ -162,12 +162,12 @@ impl Player {
         sequence_of(info)
     }
 
-    /// Packets and reports received so far.
+    /// Returns the packets and reports received so far.
     pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
         self.ears.heard.lock().unwrap()
     }
 
-    /// Waits until `enough` is true of what came.
+    /// Waits until `enough` is true of the received packets and reports.
     #[track_caller]
     pub(crate) fn hear(&self, what: &str, enough: impl Fn(&Heard) -> bool) {
         let deadline = Instant::now() + HEAR_WAIT;
@@ -180,7 +180,7 @@ impl Player {
         }
     }
 
-    /// The client's end for RTCP.
+    /// Returns the client's RTCP socket.
     pub(crate) fn rtcp(&self) -> &UdpSocket {
         &self.ears.rtcp
     }
@@ -191,14 +191,14 @@ impl Player {
     }
 }
 
-/// The sequence number of an RTP-Info header.
+/// Returns the sequence number of an RTP-Info header.
 #[track_caller]
 pub(crate) fn sequence_of(info: &str) -> u16 {
     let sequence = info.split(';').find_map(|part| part.strip_prefix("seq=")?.parse().ok());
     sequence.unwrap_or_else(|| panic!("seq in {info}"))
 }
 
-/// The identifier in the answer to SETUP.
+/// Returns the identifier in the answer to SETUP.
 pub(crate) fn session_of(answer: &Answer) -> String {
     let session = answer.header("Session").expect("SETUP is answered with one");
     session.split(';').next().expect("there is a first part").to_owned()
@@ -207,7 +207,7 @@ pub(crate) fn session_of(answer: &Answer) -> String {
 /// Packets and reports that a client received.
 #[derive(Default)]
 pub(crate) struct Heard {
-    /// RTP packets, as they came.
+    /// RTP packets, as received.
     pub(crate) packets: Vec<Vec<u8>>,
     /// Reasons of the BYEs.
     pub(crate) byes: Vec<String>,
@@ -216,8 +216,8 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    /// Asserts that what came is the asset from packet `first_packet` on, packet by packet with
-    /// none missing, and gives the payload.
+    /// Asserts that the received packets are the asset from packet `first_packet` on, with none
+    /// missing, and returns the payload.
     #[track_caller]
     pub(crate) fn assert_gapless(&self, asset: &[u8], first_sequence: u16) -> Vec<u8> {
         let mut payload = Vec::new();
@@ -235,7 +235,7 @@ impl Heard {
     }
 }
 
-/// The client's UDP ports, with a thread that listens at them.
+/// The client's UDP ports, with a thread that receives from them.
 pub(crate) struct Ears {
     heard: Arc<Mutex<Heard>>,
     rtcp: Arc<UdpSocket>,
@@ -244,8 +244,8 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    /// RTP and RTCP of other servers are not taken: a port that another test's client has just
-    /// given up may still be sent to.
+    /// Packets of other servers are not accepted: a port that another test's client has just
+    /// released may still receive some.
     fn open(ports: PortPair, server_rtcp: SocketAddr) -> Ears {
         let server_rtp = SocketAddr::new(server_rtcp.ip(), server_rtcp.port() - 1);
         let (heard, closed) = (Arc::<Mutex<Heard>>::default(), Arc::<AtomicBool>::default());
@@ -259,10 +259,10 @@ impl Ears {
             let mut datagram = vec![0; 65_536];
             while !ended.load(Ordering::Relaxed) {
                 await_either(&rtp, &rtcp_ear);
-                // First of RTCP: what was sent before a BYE lies in the other socket by then, and
-                // is known before it, however late this thread is.
-                let reports = taken(&rtcp_ear, server_rtcp, &mut datagram);
-                let packets = taken(&rtp, server_rtp, &mut datagram);
+                // Reads RTCP first: packets sent before a BYE are then in the other socket already,
+                // and are recorded before it, however late this thread is.
+                let reports = received(&rtcp_ear, server_rtcp, &mut datagram);
+                let packets = received(&rtp, server_rtp, &mut datagram);
                 let mut heard = into.lock().unwrap();
                 heard.packets.extend(packets);
                 heard.byes.extend(reports.iter().filter_map(|report| bye(report)));
@@ -276,33 +276,33 @@ impl Ears {
 impl Drop for Ears {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        // One that panicked has said so.
+        // A thread that panicked has printed a message.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// Waits until a datagram is at one of them, for [`LOOK_EVERY`] at most.
+/// Waits until a datagram is at one of them, for at most [`LOOK_EVERY`].
 fn await_either(one: &UdpSocket, other: &UdpSocket) {
     let limit = Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY.subsec_nanos().into() };
     let mut both = [one, other].map(|socket| PollFd::new(socket, PollFlags::IN));
-    // A signal is as good as the limit.
+    // A signal has the same effect as the limit.
     let _ = poll(&mut both, Some(&limit));
 }
 
-/// The datagrams of a server that wait at a socket.
-fn taken(socket: &UdpSocket, server: SocketAddr, datagram: &mut [u8]) -> Vec<Vec<u8>> {
-    let mut taken = Vec::new();
+/// Returns the datagrams of a server that wait at a socket.
+fn received(socket: &UdpSocket, server: SocketAddr, datagram: &mut [u8]) -> Vec<Vec<u8>> {
+    let mut datagrams = Vec::new();
     loop {
         match socket.recv_from(datagram) {
-            Ok((count, from)) if from == server => taken.push(datagram[..count].to_vec()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return taken,
-            // Another's, or a bounce of what was sent to a server that is gone.
+            Ok((count, from)) if from == server => datagrams.push(datagram[..count].to_vec()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return datagrams,
+            // A datagram of another server, or an ICMP error after a send to a stopped one.
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// The reason of a BYE in a compound packet; empty when it gives none.
+/// Returns the reason of a BYE in a compound packet; empty when it has none.
 fn bye(mut datagram: &[u8]) -> Option<String> {
     while let [_, kind, high, low, ..] = *datagram {
         let bytes = 4 * (usize::from(u16::from_be_bytes([high, low])) + 1);
@@ -318,7 +318,7 @@ fn bye(mut datagram: &[u8]) -> Option<String> {
     None
 }
 
-/// The canonical name in a compound packet (RFC 3550 §6.5.1): the first item of SDES.
+/// Returns the canonical name in a compound packet (RFC 3550 §6.5.1): the first item of SDES.
 pub(crate) fn cname(mut datagram: &[u8]) -> Option<String> {
     while let [_, kind, high, low, ..] = *datagram {
         let bytes = 4 * (usize::from(u16::from_be_bytes([high, low])) + 1);
@@ -338,7 +338,7 @@ pub(crate) fn assert_cname(name: &str) {
     assert!(name.len() == 16 && name.bytes().all(is_base64), "{name:?}");
 }
 
-/// Base64 (RFC 4648 §4), for requests through a tunnel.
+/// Encodes base64 (RFC 4648 §4), for requests through a tunnel.
 pub(crate) fn base64(text: &str) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::new();
@@ -357,6 +357,6 @@ pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const RTP_HEADER_BYTES: usize = 12;
 const ROOM_BYTES: usize = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const HEAR_WAIT: Duration = Duration::from_secs(60);
 const HEAR_EVERY: Duration = Duration::from_millis(10);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other programs, run with a limit on their time: whoever exceeds it is killed, by its id.
+//! Other programs, run with a time limit: a program that exceeds it is killed, by its process ID.
 //!
 //! Their output goes to unnamed files, so no pipe can fill up and block them.
 
@@ -19,7 +19,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Standard output, of a program that ended well.
+    /// Returns the standard output of a program that succeeded.
     #[track_caller]
     pub(crate) fn succeeded(self) -> Vec<u8> {
         assert!(self.status.success(), "{}: {}", self.status, self.stderr);
@@ -27,7 +27,7 @@ impl Outcome {
     }
 }
 
-/// Runs a program to its end. `Err` with the reason where it is not installed.
+/// Runs a program to its end. Returns `Err` with the reason where it is not installed.
 #[track_caller]
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Outcome, String> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -49,7 +49,8 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Str
     Ok(Outcome { status, stdout: contents(stdout), stderr, took })
 }
 
-/// The exit status of a child that ends within `limit`; else it is killed and there is none.
+/// Returns the exit status of a child that ends within `limit`; otherwise kills it and returns
+/// `None`.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     loop {
@@ -66,12 +67,12 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// A file without a name, gone with its last descriptor.
+/// Creates a file without a name, which disappears with its last descriptor.
 pub(crate) fn unnamed_file() -> File {
     tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary file")
 }
 
-/// All that is in a file that others have written to.
+/// Returns the whole content of a file that others have written to.
 pub(crate) fn contents(mut file: File) -> Vec<u8> {
     let mut bytes = Vec::new();
     file.rewind().expect("a file has a beginning");

@@ -6,7 +6,7 @@
 use crate::row::{Row, check};
 use crate::{CHANGED, CHANGED_OLD, FILE_BYTES, etag, get, serve};
 
-/// The row of a request for `a.bin` with these fields.
+/// Returns the row of a request for `a.bin` with these fields.
 fn row(name: &str, fields: &[(&str, &str)], status: u16) -> Row {
     of("/a.bin", name, fields, status)
 }

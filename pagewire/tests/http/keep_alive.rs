@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Connections: open behind an answer or not, several requests in a row, content that is dropped.
+//! Connections: kept open after an answer or closed, several requests in a row, discarded content.
 //!
 //! Sources: nginx-tests http_keepalive.t, body.t, body_chunked.t, http_header_buffers.t; RFC 9112
 //! §9.3, §9.6.
 //!
-//! Waits for no time-out: `tests/faults/limits.rs` does. Follows no case of `keepalive_requests`
+//! Waits for no time-out: `tests/faults/limits.rs` does. Omits the cases of `keepalive_requests`
 //! and `keepalive_time`, which pagewire does not limit.
 
 use crate::row::{Row, check};
 use crate::{FILE_BYTES, etag, serve};
 
-/// A request of HTTP/1.1 that keeps its connection. `fields` are lines, each with its CRLF.
+/// Returns a request of HTTP/1.1 that keeps its connection. `fields` are lines, each with its CRLF.
 fn ask(method: &str, fields: &str) -> String {
     format!("{method} /a.bin HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }

@@ -4,7 +4,7 @@
 //! Sources: nginx-tests http_max_headers.t, http_header_buffers.t, body.t, body_chunked.t,
 //! limit_conn.t, limit_req.t; RFC 9110 §15.5.14, §15.5.15, RFC 6585 §4, §5.
 //!
-//! Follows no case of limit_rate.t: pagewire limits the rate of no download.
+//! Omits the cases of limit_rate.t: pagewire limits the rate of no download by default.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::harness::await_true;
 use crate::row::{Row, check};
 use crate::{get, serve};
 
-/// Fields that [`get`] writes by itself: Host and Connection.
+/// Fields that [`get`] adds itself: Host and Connection.
 const FIELDS_OF_GET: usize = 2;
 /// `Limits::headers_max`, `request_line_bytes_max`, `head_bytes_max` and `body_bytes_max` of the
 /// reader.
@@ -22,13 +22,13 @@ const LINE_BYTES_MAX: usize = 8 << 10;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// A GET whose request line has so many bytes, its CRLF among them.
+/// Returns a GET whose request line has so many bytes, including its CRLF.
 fn line_of(bytes: usize) -> String {
     let query = "x".repeat(bytes - "GET /a.bin? HTTP/1.1\r\n".len());
     get(&format!("/a.bin?{query}"), "")
 }
 
-/// A GET whose head has so many bytes, its empty line among them.
+/// Returns a GET whose head has so many bytes, including its empty line.
 fn head_of(bytes: usize) -> String {
     let field = |value: &str| get("/a.bin", &format!("X: {value}\r\n"));
     field(&"x".repeat(bytes - field("").len()))
@@ -42,7 +42,7 @@ fn sizes_of_a_request_are_limited() {
         let head = format!("GET /a.bin HTTP/1.1\r\nHost: h\r\nContent-Length: {bytes}\r\n\r\n");
         head + &"x".repeat(bytes)
     };
-    // With its framing, a body of one chunk has 13 bytes more than data, if the size has 4 digits.
+    // Chunked framing of a body of one chunk adds 13 bytes to the data when the size has 4 digits.
     let chunks = |bytes: usize| {
         let head = "GET /a.bin HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
         let data = "x".repeat(bytes - 13);
@@ -66,7 +66,8 @@ fn sizes_of_a_request_are_limited() {
     server.stop();
 }
 
-/// After limit_conn.t: rejected, rejected in a different location, passed when the first has gone.
+/// After limit_conn.t: rejected, rejected in a different location, accepted when the first has
+/// ended.
 #[test]
 fn connections_of_an_address_are_limited() {
     let options = ["--exempt-from-limits", "none", "--connections-per-address", "1"];
@@ -74,7 +75,7 @@ fn connections_of_an_address_are_limited() {
     let mut first = Line::to(server.http);
     first.send("GET /a.bin HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(first.answer().map(|answer| answer.status), Some(200));
-    // Nginx answers 503; a limit of one client's is 429 (RFC 6585 §4).
+    // Nginx answers 503; for a limit of one client, the status is 429 (RFC 6585 §4).
     for target in ["/a.bin", "/folder/b.bin"] {
         let refused = http(server.http, "GET", target);
         assert_eq!((refused.status, refused.header("Retry-After")), (429, Some("10")), "{target}");
@@ -83,20 +84,20 @@ fn connections_of_an_address_are_limited() {
     first.send("GET /a.bin HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     assert_eq!(first.answer().map(|answer| answer.status), Some(200), "the first is served on");
     drop(first);
-    // The server counts the first connection until it has seen its end.
+    // The server counts the first connection until it has detected its end.
     await_true("no other connection is open", || http(server.http, "GET", "/a.bin").status == 200);
     server.stop();
 }
 
-/// After limit_req.t: nginx rejects with 503 what is over the rate and its burst, or delays it.
-/// Pagewire delays all of it, each answer whole (RFC 9110 §15.6.4 obliges no server to refuse).
+/// After limit_req.t: nginx rejects requests over the rate and its burst with 503, or delays them.
+/// Pagewire delays all of them, each answer whole (RFC 9110 §15.6.4 obliges no server to refuse).
 #[test]
 fn requests_over_the_rate_are_not_refused() {
     answer_over_the_rate(24);
 }
 
-/// Sends so many requests at once, where a burst of 20 and then 10 a second are allowed; the time
-/// to the last answer.
+/// Sends so many requests at once, where a burst of 20 and then 10 a second are allowed; returns
+/// the time to the last answer.
 #[track_caller]
 fn answer_over_the_rate(requests: usize) -> Duration {
     let options = ["--exempt-from-limits", "none", "--requests-per-second", "10"];

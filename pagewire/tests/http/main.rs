@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP as nginx's test suite checks it: its cases as rows of requests and expected answers, sent
-//! byte by byte to the real program over loopback.
+//! Cases of nginx's HTTP test suite as rows of requests and expected answers, sent byte by byte to
+//! the real program over loopback.
 //!
-//! One file a subject: [`ranges`], [`conditions`], [`keep_alive`], [`requests`] (methods, targets,
-//! hosts, fields, expectations), [`smuggling`] (framing in doubt: refused, and nothing behind it is
-//! answered), [`limits`]. A row is named for the file and the case that it follows; a row of ours
-//! is named for the section that it checks. Where pagewire answers otherwise than nginx, the row
-//! carries nginx's answer and the reason.
+//! One file per subject: [`ranges`], [`conditions`], [`keep_alive`], [`requests`] (methods,
+//! targets, hosts, fields, expectations), [`smuggling`] (ambiguous framing: refused, and no later
+//! request is answered), [`limits`]. A row is named for the file and the case that it follows; a
+//! row that pagewire adds is named for the section that it checks. Where pagewire's answer differs
+//! from nginx's, the row has nginx's answer and the reason.
 //!
 //! Sources: the cases of github.com/nginx/nginx-tests (behaviour read there, rows written here);
 //! RFC 9110, RFC 9112, RFC 3986 §3.2.
 //!
-//! Follows no case about proxies, scripts, rewriting or other settings that pagewire lacks.
+//! Omits cases about proxies, scripts, rewriting or other settings that pagewire lacks.
 
 #![forbid(unsafe_code)]
 
@@ -33,12 +33,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use harness::answer::http;
 use harness::{PROGRAM, Place, Server};
 
-/// Two hundred words of four digits and a space: a wrong range begins with a wrong number.
+/// Two hundred words of four digits and a space, so that a wrong range begins with a wrong number.
 fn numbered() -> Vec<u8> {
     (0..FILE_BYTES / 5).flat_map(|number| format!("{number:04} ").into_bytes()).collect()
 }
 
-/// A server with these files:
+/// Starts a server with these files:
 ///
 /// | name | bytes | last change |
 /// |---|---|---|
@@ -68,13 +68,13 @@ fn put(place: &Place, name: &str, bytes: &[u8], changed: SystemTime) {
     file.set_modified(changed).expect("the file system keeps the date");
 }
 
-/// The entity tag by which `a.bin` is served.
+/// Returns the entity tag of `a.bin`.
 fn etag(server: &Server) -> String {
     let answer = http(server.http, "GET", "/a.bin");
     answer.header("ETag").expect("an entity tag").to_owned()
 }
 
-/// A request of HTTP/1.1 that ends its connection. `fields` are lines, each with its CRLF.
+/// Returns a request of HTTP/1.1 that ends its connection. `fields` are lines, each with its CRLF.
 fn get(target: &str, fields: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ranges: one, several, none that can be had, and fields that are no ranges.
+//! Ranges: one, several, unsatisfiable ones, and fields that are not ranges.
 //!
 //! Sources: nginx-tests range.t, range_charset.t, range_clearing.t, range_flv.t; RFC 9110 §14.
 
@@ -10,7 +10,7 @@ fn row(name: &str, target: &str, range: &str, status: u16) -> Row {
     Row::new(name, get(target, &format!("Range: {range}\r\n")), status)
 }
 
-/// The row of a single range that is there.
+/// Returns the row of a single satisfiable range.
 fn one(name: &str, target: &str, range: &str, bytes: std::ops::Range<usize>) -> Row {
     let content_range = format!("bytes {}-{}/{FILE_BYTES}", bytes.start, bytes.end - 1);
     row(name, target, range, 206)
@@ -19,12 +19,12 @@ fn one(name: &str, target: &str, range: &str, bytes: std::ops::Range<usize>) -> 
         .bytes(bytes)
 }
 
-/// The row of a field that is ignored.
+/// Returns the row of a field that is ignored.
 fn ignored(name: &str, range: &str) -> Row {
     row(name, "/a.bin", range, 200).no_field("Content-Range").bytes(0..FILE_BYTES)
 }
 
-/// The row of a range past the end.
+/// Returns the row of a range past the end.
 fn unsatisfiable(name: &str, range: &str) -> Row {
     row(name, "/a.bin", range, 416).field("Content-Range", format!("bytes */{FILE_BYTES}"))
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One row of the tables: a connection's bytes, the answers that come back, and the connection's
-//! state behind them.
+//! One row of the tables: a connection's bytes, the expected answers, and the connection's state
+//! after them.
 //!
-//! A row costs a connection. The rows of a table run one after the other; all that fail are
-//! reported together, each with its name and, where it has one, nginx's answer.
+//! A row costs a connection. The rows of a table run sequentially; all failures are reported
+//! together, each with its name and, where it has one, nginx's answer.
 //!
 //! Sources: RFC 9112 §6.3 (length of an answer), RFC 2046 §5.1.1 (multipart).
 
@@ -16,14 +16,14 @@ use crate::harness::Server;
 use crate::harness::answer::{Answer, Line};
 use crate::numbered;
 
-/// A connection's bytes and their answers. Unless told otherwise, the server ends the connection
-/// behind the last answer.
+/// A connection's bytes and their answers. By default the server ends the connection after the last
+/// answer.
 pub(crate) struct Row {
     name: String,
     sent: Vec<u8>,
     answers: Vec<Expected>,
     end: End,
-    /// Nginx's answer, and the reason for another one.
+    /// Nginx's answer, and the reason for the difference.
     differs: Option<(&'static str, &'static str)>,
 }
 
@@ -37,7 +37,7 @@ struct Expected {
 enum Content {
     /// Not checked.
     Some,
-    /// The answer is a head, though its Content-Length may be that of a GET.
+    /// The answer is only a head, though its Content-Length may be that of a GET.
     HeadOnly,
     /// This range of the file.
     Bytes(Range<usize>),
@@ -45,61 +45,61 @@ enum Content {
     Parts(&'static str, Vec<Range<usize>>),
 }
 
-/// State of the connection behind the answers.
+/// State of the connection after the answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// The server ends it, and sends nothing before it does.
     Closed,
     /// Another request is answered on it.
     Kept,
-    /// The client ends its side; then the server ends its own, and sends nothing before it does.
+    /// The client ends its side; the server then ends its own, and sends nothing before it does.
     HalfClosed,
 }
 
 impl Row {
-    /// One answer with this status.
+    /// Creates a row with one answer of this status.
     pub(crate) fn new(name: impl Into<String>, sent: impl AsRef<[u8]>, status: u16) -> Row {
         Row::silent(name, sent).then(status)
     }
 
-    /// No answer.
+    /// Creates a row without an answer.
     pub(crate) fn silent(name: impl Into<String>, sent: impl AsRef<[u8]>) -> Row {
         let (name, sent) = (name.into(), sent.as_ref().to_vec());
         Row { name, sent, answers: Vec::new(), end: End::Closed, differs: None }
     }
 
-    /// One more answer, to which the following calls refer.
+    /// Adds one more answer, to which the following calls refer.
     pub(crate) fn then(mut self, status: u16) -> Row {
         let fields = Vec::new();
         self.answers.push(Expected { status, fields, content: Content::Some });
         self
     }
 
-    /// The answer has this field with this value.
+    /// Requires this field with this value.
     pub(crate) fn field(mut self, name: &'static str, value: impl Into<String>) -> Row {
         self.last().fields.push((name, Some(value.into())));
         self
     }
 
-    /// The answer has no such field.
+    /// Requires that the answer has no such field.
     pub(crate) fn no_field(mut self, name: &'static str) -> Row {
         self.last().fields.push((name, None));
         self
     }
 
-    /// The answer is a head without content.
+    /// Requires a head without content.
     pub(crate) fn head_only(mut self) -> Row {
         self.last().content = Content::HeadOnly;
         self
     }
 
-    /// The answer's content is this range of the file.
+    /// Requires this range of the file as content.
     pub(crate) fn bytes(mut self, range: Range<usize>) -> Row {
         self.last().content = Content::Bytes(range);
         self
     }
 
-    /// The answer's content are these ranges of the file, each labelled with this media type.
+    /// Requires these ranges of the file as content, each labelled with this media type.
     pub(crate) fn parts(
         mut self,
         media_type: &'static str,
@@ -109,20 +109,20 @@ impl Row {
         self
     }
 
-    /// The connection stays open.
+    /// Requires that the connection stays open.
     pub(crate) fn kept(mut self) -> Row {
         self.end = End::Kept;
         self
     }
 
-    /// The client ends its side behind what it sends.
+    /// Makes the client end its side after its request.
     pub(crate) fn half_closed(mut self) -> Row {
         self.end = End::HalfClosed;
         self
     }
 
-    /// Nginx answers this instead, by its suite or, where the row is ours, as nginx 1.22 was seen
-    /// to; the reason cites the section that allows pagewire's answer.
+    /// Records nginx's different answer, from its suite or, in rows that pagewire adds, as observed
+    /// with nginx 1.22; the reason cites the section that allows pagewire's answer.
     pub(crate) fn differs(mut self, nginx: &'static str, reason: &'static str) -> Row {
         self.differs = Some((nginx, reason));
         self
@@ -214,7 +214,7 @@ impl Expected {
     }
 }
 
-/// The content of an answer with these ranges, under the boundary that the answer names.
+/// Returns the content of an answer with these ranges, under the boundary that the answer names.
 fn multipart(
     answer: &Answer,
     media_type: &str,
@@ -240,5 +240,5 @@ fn multipart(
 
 /// Longer than a busy machine delays the end of a connection.
 const CLOSE_WAIT: Duration = Duration::from_secs(60);
-/// Characters of an unexpected answer's content that are shown.
+/// Limit on the displayed characters of an unexpected answer's content.
 const TEXT_MAX: usize = 200;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Framing in doubt: a request whose end two readers could see in two places is refused, the
-//! connection ends, and the request that may be hidden behind it is never answered.
+//! Ambiguous framing: a request whose end two readers could place differently is refused, the
+//! connection ends, and a request hidden behind it is never answered.
 //!
 //! Nginx answers a POST of a file before it reads the content, so its status is not compared where
-//! the content is the fault; whether it answers the second request is.
+//! the fault is in the content; the test does compare its treatment of the second request.
 //!
 //! Sources: nginx-tests body_chunked.t, http_headers_multi.t; RFC 9112 §2.2, §5, §6, §7.1, §11.2.
 
@@ -13,23 +13,23 @@ use crate::serve;
 /// The request behind each row's own.
 const SECOND: &str = "GET /a.bin HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// The row of a refused beginning of a connection, with [`SECOND`] behind it.
+/// Returns the row of a refused beginning of a connection, with [`SECOND`] behind it.
 fn refused(name: &str, first: impl AsRef<[u8]>, status: u16) -> Row {
     Row::new(name, [first.as_ref(), SECOND.as_bytes()].concat(), status)
         .field("Connection", "close")
 }
 
-/// The row of a POST with these fields and this content.
+/// Returns the row of a POST with these fields and this content.
 fn post(name: &str, fields: &str, content: &str, status: u16) -> Row {
     refused(name, format!("POST /a.bin HTTP/1.1\r\nHost: h\r\n{fields}\r\n{content}"), status)
 }
 
-/// The row of a chunked POST.
+/// Returns the row of a chunked POST.
 fn chunked(name: &str, content: &str, status: u16) -> Row {
     post(name, "Transfer-Encoding: chunked\r\n", content, status)
 }
 
-/// The row of a request with these lines below its first.
+/// Returns the row of a request with these lines below its first.
 fn lines(name: &str, lines: &str, status: u16) -> Row {
     refused(name, format!("GET /a.bin HTTP/1.1\r\n{lines}\r\n"), status)
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A short pass of real clients, the gate's: ffmpeg, ffprobe and curl receive a film of two seconds
-//! by every way there is. Bytes and frames decide, and no clock.
+//! A short run of real clients for the gate: ffmpeg, ffprobe and curl receive a film of two seconds
+//! over every transport. Bytes and frames are judged, and no time.
 //!
-//! Over UDP a client that does not get the core may lose packets by its own doing. The film fits
-//! into a socket's buffer, so the kernel drops none of it. But ffmpeg reads RTCP before RTP
-//! (libavformat/rtpproto.c) and ends at BYE, whatever is still unread. [`Sockets`] sees both.
+//! Over UDP a client that does not get the core may lose packets itself. The film fits into a
+//! socket's buffer, so the kernel drops none of it. But ffmpeg reads RTCP before RTP
+//! (libavformat/rtpproto.c) and ends at BYE, even with packets unread. [`Sockets`] detects both.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,8 +23,8 @@ use crate::{assert_bytes, client, curl};
 
 const SECONDS: u64 = 2;
 
-/// A server of the film, the film's file and its frames; `None`, with the reason printed, where it
-/// cannot be made.
+/// Returns a server of the film, the film's file and its frames; `None`, with the reason printed,
+/// where it cannot be made.
 fn serve(test: &str) -> Option<(Server, PathBuf, Vec<Frame>)> {
     let (path, sent) = film(test)?;
     let server = Server::start(&[("film.ts", &path)]);
@@ -58,7 +58,7 @@ fn receive(test: &str, transport: &str) {
     server.stop();
 }
 
-/// True where nothing but the end is missing; the last frame of each stream may be cut.
+/// True where only the end is missing; the last frame of each stream may be cut.
 fn lacks_the_end(received: &[Frame], sent: &[Frame]) -> bool {
     [PICTURE, SOUND].into_iter().all(|stream| {
         let (received, sent) = (of_stream(received, stream), of_stream(sent, stream));
@@ -143,19 +143,19 @@ fn curl_downloads_the_whole_and_ranges() {
     server.stop();
 }
 
-/// UDP sockets of ffmpeg, as this test's child, while it ran.
+/// UDP sockets of ffmpeg, as a child of this test, while it ran.
 #[derive(Debug, Default)]
 struct Sockets {
     /// Datagrams that the kernel dropped at them.
     dropped: u64,
-    /// Bytes that they held unread when they were last seen.
+    /// Bytes that they held unread at the last observation.
     unread: u64,
-    /// The longest that this observation stood still.
+    /// The longest pause between two observations.
     blind: Duration,
 }
 
 impl Sockets {
-    /// Runs a client and looks at its sockets meanwhile.
+    /// Runs a client and observes its sockets meanwhile.
     fn watched<T>(run: impl FnOnce() -> T) -> (T, Sockets) {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -175,7 +175,7 @@ impl Sockets {
         })
     }
 
-    /// Reason for which a client has not got everything that was sent to it: packets dropped by the
+    /// Returns the reason why a client did not get every sent packet: packets dropped by the
     /// kernel, or the end left unread.
     fn loss(&self, lacks_the_end: bool) -> Option<String> {
         let Sockets { dropped, unread, blind } = self;
@@ -212,7 +212,7 @@ impl Sockets {
     }
 }
 
-/// Inodes of all sockets of children of this process that are ffmpeg.
+/// Returns inodes of all sockets of child processes that are ffmpeg.
 fn inodes_of_ffmpeg() -> BTreeSet<String> {
     let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
@@ -235,6 +235,6 @@ fn inodes_of_ffmpeg() -> BTreeSet<String> {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// The server sends BYE 300 ms after the last packet: a client that stands still so long may read
-/// it first.
+/// The server sends BYE 300 ms after the last packet: a client that pauses for so long may read it
+/// first.
 const BLIND_MIN: Duration = Duration::from_millis(250);

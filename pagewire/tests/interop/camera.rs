@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tracks received: what `pagewire receive` and `pagewire play --output` write has every frame of
-//! what was sent, each at its time, whoever sends it; and what is lost on the way is counted and
-//! left out whole.
+//! Received tracks: the output of `pagewire receive` and `pagewire play --output` has every sent
+//! frame, each at its time, for every sender; lost data is counted, and damaged frames are left
+//! out.
 //!
 //! Senders are `pagewire serve`, which plays a file's tracks as a camera would, and ffmpeg, by a
 //! session description.
@@ -26,7 +26,7 @@ use crate::trick;
 
 const SECONDS: u32 = 8;
 
-/// A film with B-frames, a key frame a second, and sound.
+/// Makes a film with B-frames, a key frame a second, and sound.
 fn make(test: &str, folder: &Path) -> Option<(PathBuf, Vec<Picture>)> {
     let path = folder.join("film.mp4");
     trick::film(test, &path, SECONDS, 25)?;
@@ -52,7 +52,7 @@ fn assert_same(test: &str, path: &Path, sent: &[Picture]) {
     }
 }
 
-/// Frames of sound in a file.
+/// Returns the frames of sound in a file.
 fn sounds(test: &str, path: &Path) -> Option<usize> {
     let mut command = Command::new("ffprobe");
     command.args(["-v", "error", "-select_streams", "a:0", "-show_entries", "packet=size"]);
@@ -76,7 +76,7 @@ fn every_frame_of_a_servers_tracks_is_recorded() {
             Recorder::start(place, std::slice::from_ref(&url), &["--transport", way])
         })
         .collect();
-    // Meanwhile the player writes both kinds of file.
+    // The player writes both kinds of file meanwhile.
     let files = ["film.ts", "out.mp4"].map(|name| folder.path().join(name));
     let players: Vec<_> = files.iter().map(|file| play(&url, file)).collect();
     let wanted = sounds(test, &path);
@@ -101,7 +101,7 @@ fn every_frame_of_a_servers_tracks_is_recorded() {
     server.stop();
 }
 
-/// Pictures two seconds apart: the last one's own time reaches the end, and nothing is asked for
+/// Pictures two seconds apart: the last one's duration reaches the end, and nothing is requested
 /// again.
 #[test]
 fn a_title_of_few_pictures_is_whole_with_the_last() {
@@ -155,7 +155,7 @@ fn await_description(description: &Path) {
     });
 }
 
-/// Killed, it says no BYE; what it sends when it is started anew has other SSRCs.
+/// A killed encoder sends no BYE; after a restart it sends other SSRCs.
 #[test]
 fn an_encoder_that_is_started_anew_is_recorded_on() {
     let test = "camera::an_encoder_that_is_started_anew_is_recorded_on";
@@ -174,11 +174,11 @@ fn an_encoder_that_is_started_anew_is_recorded_on() {
     let recorded = recorder.stop().well();
     let file = place.folder().join("0.ts");
     let Some(received) = pictures(test, &[], file.as_os_str(), &[]) else { return };
-    // One clock over both, and counters whose new beginning is announced.
+    // One clock over both, and counters whose restart is signalled.
     let is_later = |pair: &[Picture]| pair[0].time_ms < pair[1].time_ms;
     assert!(received.windows(2).all(is_later), "{received:?}");
     assert_eq!(recorded.figure("continuity_errors"), 0, "{:#}", recorded.summary);
-    // Of the second encoder's, a second of silence is waited for, and a key frame.
+    // For the second encoder, the recorder waits for a second of silence and a key frame.
     let least = 2 * sent.len() - 3 * 25;
     assert!(received.len() > least, "{} of {least}: {:#}", received.len(), recorded.summary);
     let last = received.iter().rposition(|one| one.hash == sent[sent.len() - 1].hash);
@@ -202,7 +202,7 @@ fn an_encoder_is_recorded_by_its_description() {
     assert_eq!(recorded.figure("lost"), 0, "{:#}", recorded.summary);
     let file = place.folder().join("0.ts");
     let Some(received) = pictures(test, &[], file.as_os_str(), &[]) else { return };
-    // It came in the middle of the first time around; the second is whole.
+    // The recording began in the middle of the first pass; the second is complete.
     assert!(received.len() >= sent.len(), "{} pictures", received.len());
     let hashes = |all: &[Picture]| all.iter().map(|one| one.hash.clone()).collect::<Vec<_>>();
     let twice = [hashes(&sent), hashes(&sent)].concat();

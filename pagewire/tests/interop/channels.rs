@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels in the hands of other people's players: the multicast part of [`crate::matrix`], and
-//! viewers over TCP who join late.
+//! Channels with third-party players: the multicast part of [`crate::matrix`], and viewers over TCP
+//! who join late.
 //!
-//! A channel plays one film again and again. Each client records some seconds of it; the recording
-//! must hold the film from its first frame on, and go on with it, frame by frame. ffmpeg, GStreamer
-//! and mpv ask the RTSP server for the group; VLC joins a group of bare UDP by itself, since its
-//! SAT>IP plugin keeps SETUP of groups to satellite receivers.
+//! A channel plays one film repeatedly. Each client records some seconds of it; the recording must
+//! hold the film from its first frame on, and continue with it, frame by frame. ffmpeg, GStreamer
+//! and mpv request the group from the RTSP server; VLC joins a group of plain UDP by itself, since
+//! its SAT>IP plugin keeps SETUP of groups to satellite receivers.
 //!
-//! In a network of its own, with a multicast interface.
+//! The tests run in a network of their own, with a multicast interface.
 //!
 //! Sources: RFC 2326 §12.39 (multicast), RFC 2250 §2.
 
@@ -42,7 +42,7 @@ const HERE: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd98, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// How a client gets the channel.
+/// Transport by which a client receives the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Multicast,
@@ -66,7 +66,8 @@ struct Recording<'a> {
     server: &'a Server,
 }
 
-/// A player; `records` writes what it receives to a file, false when a part is not installed.
+/// A player; `records` writes the received stream to a file, and returns false when a component is
+/// not installed.
 struct Client {
     name: &'static str,
     records: fn(&Recording<'_>, &str, &OsStr) -> bool,
@@ -109,7 +110,7 @@ impl Case for Recording<'_> {
     }
 }
 
-/// Groups of RTP and of bare UDP.
+/// Returns groups of RTP and of plain UDP.
 fn groups(group: u8, address: IpAddr) -> [SocketAddr; 2] {
     [5004, 5006].map(|port| {
         let group: IpAddr = match address {
@@ -132,7 +133,7 @@ fn ffmpeg_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     client(name, &mut command).map(|outcome| outcome.succeeded()).is_some()
 }
 
-/// Stopped by a signal, as a channel has no end; its exit status says so.
+/// Stopped by a signal, because a channel has no end; its exit status reflects that.
 fn gstreamer_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     if !gstreamer::has_elements(name, &["rtspsrc", "rtpmp2tdepay", "filesink"]) {
         return false;
@@ -173,12 +174,12 @@ fn vlc_records(case: &Recording<'_>, name: &str, record: &OsStr) -> bool {
     true
 }
 
-/// Asserts that a stream holds the film from its first frame on, whole, and goes on with it. The
-/// last frame may be cut.
+/// Asserts that a stream holds the complete film from its first frame on, and continues with it.
+/// The last frame may be cut.
 #[track_caller]
 fn assert_goes_round(streams: &[Vec<Frame>; 2], film: &[Frame]) {
     let same = |a: &Frame, b: &Frame| a.bytes == b.bytes && a.hash == b.hash;
-    // Whichever of the two streams a recorder heard of first is its first.
+    // The first of the two streams that a recorder received is its first stream.
     let start = streams.iter().find_map(|received| {
         let start = received.iter().position(|frame| same(frame, &film[0]));
         start.map(|start| (received, start))
@@ -192,7 +193,7 @@ fn assert_goes_round(streams: &[Vec<Frame>; 2], film: &[Frame]) {
     }
 }
 
-/// The channels, and the settings that make them; `None` where there is no film.
+/// Returns the channels, and their settings; `None` where there is no film.
 fn channels(test: &str, place: &Place) -> Option<(Vec<Channel>, String)> {
     let (mut channels, mut settings) = (Vec::new(), String::new());
     for (group, (name, programmes)) in [("one", 1), ("two", 2)].into_iter().enumerate() {
@@ -220,8 +221,8 @@ fn channels(test: &str, place: &Place) -> Option<(Vec<Channel>, String)> {
     Some((channels, settings))
 }
 
-/// Waits until each channel has begun its film twice: a channel begins somewhere in the film, where
-/// the clock says, and leaves out what is then too late at its end.
+/// Waits until each channel has begun its film twice: a channel begins at a position that depends
+/// on the clock, and leaves out the packets that are then too late at its end.
 fn await_whole_films(server: &Server) {
     let deadline = Instant::now() + CHANNEL_WAIT;
     loop {
@@ -247,9 +248,9 @@ fn await_whole_films(server: &Server) {
 fn every_client_receives_every_channel() {
     let test = "channels::inside_a_network_with_groups";
     let words = format!("--exact {test} --ignored --nocapture");
-    let Some(said) = network::inside(Owner::RootIfAny, NETWORK, &words) else { return };
-    assert!(said.contains("1 passed"), "{test} was not found:\n{said}");
-    said.lines().filter(|line| line.starts_with("case: ")).for_each(|line| eprintln!("{line}"));
+    let Some(output) = network::inside(Owner::RootIfAny, NETWORK, &words) else { return };
+    assert!(output.contains("1 passed"), "{test} was not found:\n{output}");
+    output.lines().filter(|line| line.starts_with("case: ")).for_each(|line| eprintln!("{line}"));
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn inside_a_network_with_groups() {
         for channel in &channels {
             let of = |way, address| Recording { client, way, address, channel, server: &server };
             cases.extend(HERE.map(|address| of(Way::Multicast, address)));
-            // VLC's plugin has no TCP.
+            // VLC's plugin does not support TCP.
             if client.name != "vlc" {
                 cases.push(of(Way::Tcp, HERE[0]));
             }

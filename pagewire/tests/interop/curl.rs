@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whole downloads, resumed ones, ranges and conditions give the bytes and the status they must.
+//! Whole downloads, resumed ones, ranges and conditions return the correct bytes and status.
 //!
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges).
 
@@ -10,11 +10,12 @@ use std::process::Command;
 use crate::harness::Server;
 use crate::{assert_bytes, client};
 
-/// An unpopular name, and a size that no buffer divides.
+/// A name with special characters, and a size that is no multiple of any buffer.
 const NAME: &str = "folder/a film é 100%.bin";
 const BYTES: usize = 3_000_017;
 
-/// A server with one file that cannot be streamed, the file's bytes, and its address by the index.
+/// Returns a server with one file that cannot be streamed, the file's bytes, and its address by the
+/// index.
 pub(crate) fn serve_file(options: &[&str]) -> (Server, Vec<u8>, String) {
     // Xorshift: no run of it occurs twice.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -57,7 +58,7 @@ impl Answer {
     }
 }
 
-/// One request with curl; the answer's head and body, taken apart.
+/// Sends one request with curl; returns the parsed head and body of the answer.
 pub(crate) fn ask(test: &str, url: &str, options: &[&str]) -> Option<Answer> {
     let mut command = Command::new("curl");
     command.args(["-sS", "-i", "--max-time", "60"]).args(options).arg(url);
@@ -141,7 +142,7 @@ fn asks_for_several_ranges() {
     server.stop();
 }
 
-/// Heads and bodies of a multipart answer, by RFC 2046 §5.1.1.
+/// Returns heads and bodies of a multipart answer, by RFC 2046 §5.1.1.
 fn parts(answer: &Answer) -> Vec<(String, Vec<u8>)> {
     let content_type = answer.header("Content-Type").expect("a type");
     let boundary = content_type.strip_prefix("multipart/byteranges; boundary=").expect("parts");

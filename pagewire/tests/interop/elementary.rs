@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elementary streams of transport streams (`?es`): what ffmpeg receives as tracks is what it finds
-//! in the file, picture by picture and sample by sample after decoding. A client that receives
-//! tracks writes NAL units and frames in another form than the file has, so they are not compared
-//! as they are copied.
+//! Elementary streams of transport streams (`?es`): the tracks that ffmpeg receives equal the
+//! streams it finds in the file, picture by picture and sample by sample after decoding. A client
+//! that receives tracks writes NAL units and frames in another form than the file has, so they are
+//! not compared as copied.
 //!
 //! Sources: RFC 2326 §10, RFC 6184, RFC 7798, RFC 3640, RFC 2250 §3.5, RFC 4184.
 
@@ -28,7 +28,7 @@ const TITLES: &[(&str, &[&str])] = &[
     ("mp3.ts", &["-c:v", "libx264", "-bf", "2", "-c:a", "libmp3lame"]),
 ];
 
-/// A title, and what is in it after decoding.
+/// A title, and its decoded content.
 struct Title {
     name: &'static str,
     pictures: Vec<Picture>,
@@ -43,7 +43,7 @@ struct Play<'a> {
 }
 
 impl Case for Play<'_> {
-    /// As `elementary::udp/aac.ts`.
+    /// Returns a name such as `elementary::udp/aac.ts`.
     fn name(&self) -> String {
         format!("elementary::{}/{}", self.transport, self.title.name)
     }
@@ -75,14 +75,14 @@ impl Case for Play<'_> {
     }
 }
 
-/// Pictures, and hashes of decoded frames of sound, of what ffmpeg reads.
+/// Returns pictures, and hashes of decoded sound frames, that ffmpeg reads.
 fn decoded(
     test: &str,
     options: &[&str],
     input: &OsStr,
     sound: &Path,
 ) -> Option<(Vec<Picture>, Vec<String>)> {
-    // Both by one play: it takes as long as the title.
+    // One play gets both, because it lasts as long as the title.
     let others = ["-map", "0:a", "-c:a", "pcm_s16le", "-f", "framemd5"].map(OsStr::new);
     let others: Vec<_> = others.into_iter().chain([sound.as_os_str()]).collect();
     let found = pictures(test, options, input, &others)?;
@@ -134,7 +134,7 @@ fn every_picture_and_sound_comes_as_a_track() {
 }
 
 /// The same address without the query is the transport stream; tracks are set up, played, paused
-/// and sought like those of any file; what was found is in the cache for the next server.
+/// and sought like those of any file; the analysis is in the cache for the next server.
 #[test]
 fn both_forms_of_a_file_are_played_side_by_side() {
     let test = "elementary::both_forms_of_a_file_are_played_side_by_side";
@@ -170,7 +170,7 @@ fn both_forms_of_a_file_are_played_side_by_side() {
     let answer = ask("SETUP", "film.ts/track0", &[&first]);
     assert_eq!(answer.status, 200, "{answer:?}");
     let session = format!("Session: {}", session_of(&answer));
-    // As clients write it that put the track behind the whole URL.
+    // In the form of clients that append the track to the whole URL.
     let answer = ask("SETUP", "film.ts?es/track1", &[&session, &second]);
     assert_eq!(answer.status, 200, "{answer:?}");
     for (range, begins) in
@@ -199,7 +199,8 @@ fn both_forms_of_a_file_are_played_side_by_side() {
     assert_eq!(kept.count(), 1, "it is kept once");
 }
 
-/// What cannot be sent as tracks is refused with its reason, and still plays as a transport stream.
+/// Streams that cannot be sent as tracks are refused with the reason, and still play as a transport
+/// stream.
 #[test]
 fn streams_without_tracks_are_refused_with_the_reason() {
     let test = "elementary::streams_without_tracks_are_refused_with_the_reason";
@@ -209,7 +210,7 @@ fn streams_without_tracks_are_refused_with_the_reason() {
     }
     let mut film = std::fs::read(folder.path().join("aac.ts")).expect("just made");
     for packet in film.chunks_exact_mut(TS_PACKET_BYTES) {
-        // Those of pictures and sound, by the PIDs that ffmpeg gives them.
+        // Packets of pictures and sound, by the PIDs that ffmpeg assigns.
         if packet[1] & 0x1f == 1 && packet[3] & 0x10 != 0 {
             packet[3] |= 0x80;
         }

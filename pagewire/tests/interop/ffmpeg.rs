@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ffmpeg over RTSP and UDP: what it copies has the frames of the file.
+//! ffmpeg over RTSP and UDP: its copy has the frames of the file.
 //!
-//! Frames are compared by stream, time stamps, size and MD5 of their data, in order. One is
-//! missing by ffmpeg's own doing: its depacketiser (libavformat/rtpdec_mpegts.c) has no end. A PES
-//! packet of video has no length, and only the start of the next one ends it, so at BYE the last
-//! frame of the picture is dropped. Sound has lengths: all of it must be there.
+//! Frames are compared by stream, time stamps, size and MD5 of their data, in order. One is missing
+//! because of ffmpeg: its depacketiser (libavformat/rtpdec_mpegts.c) has no end. A PES packet of
+//! video has no length, and only the start of the next one ends it, so at BYE the last frame of the
+//! picture is dropped. Sound has lengths: all of it must be present.
 
 use std::ffi::OsStr;
 use std::process::Command;
@@ -26,23 +26,23 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The frame as one of another stream.
+    /// Returns the frame as one of another stream.
     pub(crate) fn in_stream(self, stream: usize) -> Frame {
         Frame { stream, ..self }
     }
 
-    /// The frame without its times, which a recorder counts anew.
+    /// Returns the frame without its times, which a recorder counts anew.
     pub(crate) fn without_times(self) -> Frame {
         Frame { times: [0; 2], ..self }
     }
 }
 
-/// The frames of one stream of what ffmpeg reads.
+/// Returns the frames of one stream that ffmpeg reads.
 pub(crate) fn of_stream(frames: &[Frame], stream: usize) -> Vec<Frame> {
     frames.iter().filter(|frame| frame.stream == stream).cloned().collect()
 }
 
-/// The frames of an input as they are copied, not decoded; `None` where there is no ffmpeg.
+/// Returns the frames of an input as copied, not decoded; `None` where there is no ffmpeg.
 pub(crate) fn frames(
     test: &str,
     before: &[&str],
@@ -56,13 +56,13 @@ pub(crate) fn frames(
     Some(parse(&String::from_utf8(text).expect("framemd5 writes text")))
 }
 
-/// The frames in what the framemd5 muxer writes.
+/// Parses frames from the output of the framemd5 muxer.
 pub(crate) fn parse(text: &str) -> Vec<Frame> {
     text.lines().filter(|line| !line.starts_with('#')).map(frame).collect()
 }
 
-/// `STREAM, DTS, PTS, DURATION, BYTES, MD5`; side data of the container may follow and is left
-/// out.
+/// Parses `STREAM, DTS, PTS, DURATION, BYTES, MD5`; side data of the container may follow and is
+/// left out.
 fn frame(line: &str) -> Frame {
     let fields: Vec<_> = line.split(',').map(str::trim).collect();
     let time = |at: usize| fields[at].parse().expect("a time");
@@ -87,7 +87,7 @@ pub(crate) fn assert_frames(received: &[Frame], sent: &[Frame]) {
     }
 }
 
-/// The first place where frames differ, in words.
+/// Describes the first place where frames differ.
 fn difference(received: &[Frame], sent: &[Frame]) -> Option<String> {
     let same = received.iter().zip(sent).take_while(|(a, b)| a == b).count();
     (received != sent).then(|| {
@@ -101,8 +101,9 @@ fn difference(received: &[Frame], sent: &[Frame]) -> Option<String> {
     })
 }
 
-/// Checks that these streams of a file came, each whole and in order; else says where they differ.
-/// Of a picture the last frame may be missing: ffmpeg's library drops it at BYE.
+/// Checks that these streams of a file were received, each whole and in order; returns the
+/// difference otherwise. The last frame of a picture may be missing: ffmpeg's library drops it at
+/// BYE.
 pub(crate) fn check_streams(
     received: &[Frame],
     sent: &[Frame],

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GStreamer's rtspsrc over UDP: it receives the file, byte for byte; also when it pauses on the
-//! way.
+//! GStreamer's rtspsrc over UDP: it receives the file, byte for byte; also when it pauses during
+//! play.
 //!
-//! The pause is told by a Python script (`pause.py`), as gst-launch-1.0 cannot be told anything.
+//! A Python script (`pause.py`) controls the pause, because gst-launch-1.0 accepts no commands.
 
 use std::process::Command;
 
@@ -34,12 +34,12 @@ fn decodes() {
     let Some((server, _)) = serve_excerpt(test) else { return };
     let mut command = Command::new("gst-launch-1.0");
     command.args(["-v", "playbin"]).arg(format!("uri={}", server.rtsp_url("film.ts")));
-    // Such a sink says with -v what it gets.
+    // With -v such a sink prints the buffers it receives.
     let sink = "fakesink silent=false";
     command.arg(format!("video-sink={sink}")).arg(format!("audio-sink={sink}"));
     let Some(outcome) = client(test, &mut command) else { return };
-    let said = String::from_utf8(played(outcome)).expect("gst-launch-1.0 prints text");
-    let buffers = |bin| said.lines().filter(|l| l.contains(bin) && l.contains("= chain")).count();
+    let output = String::from_utf8(played(outcome)).expect("gst-launch-1.0 prints text");
+    let buffers = |bin| output.lines().filter(|l| l.contains(bin) && l.contains("= chain")).count();
     let (frames, sounds) = (buffers("/GstBin:vbin/"), buffers("/GstBin:abin/"));
     // Of 6 s. Pictures are shown some time after their data arrives, and GStreamer ends by the
     // clock of the data: the last of them are not shown.

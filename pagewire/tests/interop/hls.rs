@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sealed films: `pagewire seal hls` makes one, `pagewire serve` delivers it with its keys, and
-//! ffmpeg, VLC and a browser play it; keys are for those who show a token.
+//! ffmpeg, VLC and a browser play it; only clients with a token get keys.
 //!
-//! The browser is Chromium, headless, with the player of HLS that it has built in (version 142 and
-//! later). The page tells a socket of the test how far play has come.
+//! The browser is Chromium, headless, with its built-in HLS player (version 142 and later). The
+//! page reports the play position to a socket of the test.
 //!
 //! Sources: RFC 8216; RFC 6750 (tokens); the Fetch standard §3.2 (CORS).
 
@@ -27,15 +27,15 @@ use crate::{assert_bytes, client, vlc};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A server of a sealed film, with what its players need.
+/// A server of a sealed film, with the files that its players need.
 pub(crate) struct Sealed {
     pub(crate) server: Server,
-    /// Kept for its files.
+    /// Kept alive for its files.
     pub(crate) secrets: TempDir,
 }
 
-/// Seals the film into the folder of a new server; `None`, with the reason printed, where there
-/// is none.
+/// Seals the film into the folder of a new server; returns `None`, with the reason printed, where
+/// there is none.
 fn sealed(test: &str, seal: &[&str], serve: &[&str]) -> Option<Sealed> {
     Some(sealed_film(&film(test)?.path, seal, serve))
 }
@@ -110,7 +110,7 @@ fn vlc_plays_it() {
     let film = film(test).expect("it was sealed");
     let all = |path: &Path| frames(test, &[], path.as_os_str(), &[]);
     let (Some(sent), Some(played)) = (all(&film.path), all(&copy)) else { return };
-    // VLC may put the streams in another order, and gives up what it buffers at the end.
+    // VLC may reorder the streams, and discards its buffers at the end.
     let hashes = |frames: &[Frame]| -> std::collections::HashSet<String> {
         frames.iter().map(|frame| frame.hash.clone()).collect()
     };
@@ -127,13 +127,13 @@ fn a_browser_plays_it() {
     match browsed(test, &server, page).as_deref() {
         None => {}
         Some("unable") => eprintln!("skip: {test}: chromium without a player of HLS"),
-        Some(said) => assert_eq!(said, "played 480x270"),
+        Some(report) => assert_eq!(report, "played 480x270"),
     }
     server.stop();
 }
 
-/// First report of a page in Chromium, which is served beside the films and knows the address to
-/// tell it to; `None`, with the reason printed, where there is no Chromium.
+/// Returns the first report of a page in Chromium; the page is served beside the films and contains
+/// the address for its report. Returns `None`, with the reason printed, where there is no Chromium.
 pub(crate) fn browsed(
     test: &str,
     server: &Server,
@@ -143,15 +143,15 @@ pub(crate) fn browsed(
     let report = listener.local_addr().expect("it is bound");
     fs::write(server.folder().join("page.html"), page(&report.to_string())).expect("written");
     let browser = Browser::open(test, &server.http_url("page.html"), &[])?;
-    let said = page_report::report(&listener, LIMIT);
+    let result = page_report::report(&listener, LIMIT);
     drop(browser);
-    if said.is_none() {
+    if result.is_none() {
         eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }
-    said
+    result
 }
 
-/// A page that plays the film for two seconds and tells `report`.
+/// Returns a page that plays the film for two seconds and sends its report to `report`.
 fn page(report: &str) -> String {
     format!(
         "<!doctype html><video id=v muted></video><script>
@@ -229,7 +229,7 @@ fn a_sealed_folder_is_served_with_its_types_and_listed_without_complaint() {
         let answer = ask(test, &server.http_url(name), &["-r", "0-1"]).expect("curl");
         assert_eq!((answer.status, answer.header("Content-Type")), (206, Some(kind)));
     }
-    // Neither keys, nor what was kept to go on with, nor anything else that is hidden.
+    // Neither keys, nor the journal of the sealing run, nor other hidden files are served.
     for gone in ["keys/film/0.key", "film/.pagewire-film"] {
         assert_eq!(ask(test, &server.http_url(gone), &[]).expect("curl").status, 404, "{gone}");
     }
@@ -262,7 +262,7 @@ fn openssl_opens_a_segment_with_the_key_that_was_written() {
     let test = "hls::openssl_opens_a_segment_with_the_key_that_was_written";
     let seal = [&KEY[..], &["--keys", "SECRETS/keys", "--rotate", "2"]].concat();
     let Some(Sealed { server, secrets }) = sealed(test, &seal, &[]) else { return };
-    // openssl(1) and cat are all it takes, where no tables were put in front.
+    // openssl(1) and cat suffice to decrypt where no tables were put in front.
     let key = fs::read(secrets.path().join("keys/film/0.key")).expect("a key");
     let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     let segment: PathBuf = server.folder().join("film/00001.ts");
@@ -339,7 +339,7 @@ fn killed_at_any_moment_and_run_again_it_is_the_same_bytes() {
     assert!(partly > 0, "killed {partly} times before its end");
 }
 
-/// The files of a film, but for the journal, which names the boot.
+/// Returns the files of a film, except the journal, which names the boot.
 fn contents(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(folder).expect("a film's folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! hls.js in Chromium plays sealed titles of every kind: one sound, several of one codec and of
-//! several, radio, several programmes. What a browser cannot play is named by `seal hls`.
+//! several, radio, several programmes. `seal hls` names streams that a browser cannot play.
 //!
-//! hls.js is the one that scripts/setup.sh installs with npm; it lies beside the titles while a
-//! test runs. ffmpeg makes the streams.
+//! hls.js is installed by scripts/setup.sh with npm; it is copied beside the titles while a test
+//! runs. ffmpeg makes the streams.
 //!
 //! Sources: RFC 8216 §4.3.4; hls.js, "API.md" (events, error details).
 
@@ -27,8 +27,8 @@ const HLS_JS: &str =
 const H264: &[&str] =
     &["-c:v", "libx264", "-preset", "ultrafast", "-g", "50", "-pix_fmt", "yuv420p"];
 
-/// A stream of twelve seconds with these inputs of lavfi; none, with the reason printed, where
-/// ffmpeg cannot make it.
+/// Makes a stream of twelve seconds with these inputs of lavfi; returns none, with the reason
+/// printed, where ffmpeg cannot make it.
 fn made(
     test: &str,
     folder: &Path,
@@ -54,12 +54,12 @@ const SOUND: &str = "sine=frequency=440";
 const OTHER_SOUND: &str = "sine=frequency=880";
 const LANGUAGES: &[&str] = &["-metadata:s:a:0", "language=deu", "-metadata:s:a:1", "language=fra"];
 
-/// A title sealed and served, and what `seal hls` said of it.
+/// A sealed and served title, and the output of `seal hls`.
 struct Title {
     server: Server,
     source: PathBuf,
-    said: String,
-    /// Kept for its files.
+    messages: String,
+    /// Kept alive for its files.
     secrets: TempDir,
 }
 
@@ -78,20 +78,20 @@ fn sealed(test: &str, inputs: &[&str], options: &[&[&str]]) -> Option<Title> {
     let shown = String::from_utf8_lossy(&outcome.stdout).into_owned();
     assert!(shown.contains("http://127.0.0.1:8080/title/master.m3u8\n"), "{shown}");
     assert!(shown.contains("pagewire serve ") && shown.contains(" --hls-key-file "), "{shown}");
-    let said = outcome.stderr;
+    let messages = outcome.stderr;
     let key = key.display().to_string();
     let server = Server::at(&place, Command::new(PROGRAM), &["--hls-key-file", &key]);
-    Some(Title { server, source, said, secrets })
+    Some(Title { server, source, messages, secrets })
 }
 
 impl Title {
-    /// The name of its multivariant playlist's lines that begin so.
+    /// Returns the text of a playlist of the title.
     fn master(&self, name: &str) -> String {
         fs::read_to_string(self.server.folder().join("title").join(name)).expect("a playlist")
     }
 
-    /// Returns the result of hls.js with a multivariant playlist; `then` is what the page does when
-    /// it has played for two seconds, and tells by `tell`.
+    /// Returns the result of hls.js with a multivariant playlist; `then` is the script that the
+    /// page runs after two seconds of play, and reports by `tell`.
     fn played(&self, test: &str, master: &str, then: &str) -> Option<String> {
         if let Err(error) = fs::copy(HLS_JS, self.server.folder().join("hls.js")) {
             eprintln!("skip: {test}: {HLS_JS}: not installed: {error}; make setup");
@@ -126,13 +126,13 @@ impl Title {
         browsed(test, &self.server, page)
     }
 
-    /// The frames of a playlist, or of one track of the source.
+    /// Returns the frames of a playlist, or of one track of the source.
     fn frames_of(&self, test: &str, playlist: &str) -> Option<Vec<Frame>> {
         let url = self.server.http_url(&format!("title/{playlist}"));
         frames(test, &["-copyts"], OsStr::new(&url), &[])
     }
 
-    /// Opens all that was sealed by OpenSSL and compares it with the source.
+    /// Opens all sealed files with OpenSSL and compares them with the source.
     fn assert_verified(&self) {
         let mut command = Command::new(PROGRAM);
         command.args(["seal", "verify", "hls", "--key-file"]);
@@ -149,7 +149,7 @@ fn hashes(frames: &[Frame]) -> Vec<&str> {
     frames.iter().map(|frame| frame.hash.as_str()).collect()
 }
 
-/// The frames of one track of the source.
+/// Returns the frames of one track of the source.
 fn track(test: &str, title: &Title, map: &str) -> Vec<Frame> {
     // The last map replaces the map of all.
     let copy = title.source.with_extension("track.ts");
@@ -166,9 +166,9 @@ fn one_sound_plays_and_the_playlist_has_size_and_rate() {
     let Some(title) = sealed(test, &[PICTURE, SOUND], &[H264, &["-c:a", "aac"]]) else { return };
     let master = title.master("master.m3u8");
     assert!(master.contains(",RESOLUTION=320x180,FRAME-RATE=25.000\nmedia.m3u8"), "{master}");
-    assert_eq!(title.said, "", "nothing to be named");
-    let Some(said) = title.played(test, "master.m3u8", AS_IT_IS) else { return };
-    assert_eq!(said, "played 320x180 with sound");
+    assert_eq!(title.messages, "", "nothing to be named");
+    let Some(report) = title.played(test, "master.m3u8", AS_IT_IS) else { return };
+    assert_eq!(report, "played 320x180 with sound");
     title.server.stop();
 }
 
@@ -181,7 +181,7 @@ fn of_two_codecs_the_one_that_a_browser_has_plays_and_the_other_is_named() {
         let codecs = ["-c:a:0", first, "-c:a:1", second];
         let inputs = [PICTURE, SOUND, OTHER_SOUND];
         let Some(title) = sealed(test, &inputs, &[H264, &codecs, LANGUAGES]) else { return };
-        assert!(title.said.contains(named), "{}", title.said);
+        assert!(title.messages.contains(named), "{}", title.messages);
         let master = title.master("master.m3u8");
         let groups = master.matches("#EXT-X-MEDIA:TYPE=AUDIO").count();
         let variants: Vec<_> =
@@ -195,14 +195,14 @@ fn of_two_codecs_the_one_that_a_browser_has_plays_and_the_other_is_named() {
         for what in ["LANGUAGE=\"de\"", "LANGUAGE=\"fr\"", "CHANNELS=\"1\"", "audio-258.m3u8"] {
             assert!(master.contains(what), "{what}: {master}");
         }
-        // The rendition is that sound, frame by frame.
+        // The rendition equals that sound, frame by frame.
         let Some(rendition) = title.frames_of(test, "audio-258.m3u8") else { return };
         let sent = track(test, &title, "0:a:1");
         assert!(sent.len() > 300, "{} frames", sent.len());
         assert_eq!(hashes(&rendition), hashes(&sent));
         title.assert_verified();
-        let Some(said) = title.played(test, "master.m3u8", AS_IT_IS) else { return };
-        assert_eq!(said, "played 320x180 with sound", "{first} and {second}");
+        let Some(report) = title.played(test, "master.m3u8", AS_IT_IS) else { return };
+        assert_eq!(report, "played 320x180 with sound", "{first} and {second}");
         title.server.stop();
     }
 }
@@ -226,8 +226,8 @@ fn a_player_changes_between_two_languages() {
             };
         });
         then = () => {};";
-    let Some(said) = title.played(test, "master.m3u8", then) else { return };
-    assert_eq!(said, "de fr 0 to 1 320x180 with sound");
+    let Some(report) = title.played(test, "master.m3u8", then) else { return };
+    assert_eq!(report, "de fr 0 to 1 320x180 with sound");
     title.server.stop();
 }
 
@@ -235,8 +235,8 @@ fn a_player_changes_between_two_languages() {
 fn radio_plays_in_aac_and_what_no_browser_plays_is_named() {
     let test = "hls_js::radio_plays_in_aac_and_what_no_browser_plays_is_named";
     let Some(radio) = sealed(test, &[SOUND], &[&["-c:a", "aac"]]) else { return };
-    let Some(said) = radio.played(test, "master.m3u8", AS_IT_IS) else { return };
-    assert_eq!((said.as_str(), radio.said.as_str()), ("played 0x0 with sound", ""));
+    let Some(report) = radio.played(test, "master.m3u8", AS_IT_IS) else { return };
+    assert_eq!((report.as_str(), radio.messages.as_str()), ("played 0x0 with sound", ""));
     radio.server.stop();
 
     let hevc = ["-c:v", "libx265", "-preset", "ultrafast", "-x265-params", "log-level=none"];
@@ -248,14 +248,18 @@ fn radio_plays_in_aac_and_what_no_browser_plays_is_named() {
         (&[PICTURE], &hevc, "HEVC video (hvc1.1.6.L60.90,", "where the device has a decoder"),
     ] {
         let Some(title) = sealed(test, inputs, &[options]) else { return };
-        assert!(title.said.contains(named) && title.said.contains(why), "{}", title.said);
+        assert!(
+            title.messages.contains(named) && title.messages.contains(why),
+            "{}",
+            title.messages
+        );
         let name = named.split_once('(').expect("a name").1.trim_end_matches(',');
         let master = title.master("master.m3u8");
         assert!(master.contains(&format!("CODECS=\"{name}\"")), "{master}");
-        let Some(said) = title.played(test, "master.m3u8", AS_IT_IS) else { return };
+        let Some(report) = title.played(test, "master.m3u8", AS_IT_IS) else { return };
         let is_hevc = name.starts_with("hvc1");
-        let refused = said == "error manifestIncompatibleCodecsError";
-        assert!(refused || is_hevc && said == "played 320x180 silent", "{name}: {said}");
+        let refused = report == "error manifestIncompatibleCodecsError";
+        assert!(refused || is_hevc && report == "played 320x180 silent", "{name}: {report}");
         title.server.stop();
     }
 }
@@ -267,8 +271,8 @@ fn programmes_are_titles_and_the_first_is_the_master() {
     let programmes = ["-program", "title=One:st=0:st=1", "-program", "title=Two:st=2:st=3"];
     let inputs = [PICTURE, SOUND, other, OTHER_SOUND];
     let Some(title) = sealed(test, &inputs, &[H264, &["-c:a", "aac"], &programmes]) else { return };
-    let said = "2 programmes, each a title: program-1.m3u8, program-2.m3u8";
-    assert!(title.said.contains(said), "{}", title.said);
+    let expected = "2 programmes, each a title: program-1.m3u8, program-2.m3u8";
+    assert!(title.messages.contains(expected), "{}", title.messages);
     assert_eq!(title.master("master.m3u8"), title.master("program-1.m3u8"));
     title.assert_verified();
     for (programme, maps) in [(1, ["0:0", "0:1"]), (2, ["0:2", "0:3"])] {
@@ -282,8 +286,8 @@ fn programmes_are_titles_and_the_first_is_the_master() {
         }
     }
     for (master, size) in [("master.m3u8", "320x180"), ("program-2.m3u8", "480x270")] {
-        let Some(said) = title.played(test, master, AS_IT_IS) else { return };
-        assert_eq!(said, format!("played {size} with sound"));
+        let Some(report) = title.played(test, master, AS_IT_IS) else { return };
+        assert_eq!(report, format!("played {size} with sound"));
     }
     title.server.stop();
 }

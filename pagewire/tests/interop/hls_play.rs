@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire play` and `load` of HLS that others made, and of what `pagewire seal hls` makes.
+//! `pagewire play` and `load` with HLS presentations by other programs and by `pagewire seal hls`.
 //!
-//! ffmpeg packages a film of six seconds in the ways that players meet: byte ranges of one
-//! transport stream and of one fMP4 file, and fMP4 segments with the sound in a playlist of its
-//! own. Every segment is checked; one wrong byte is found where it is.
+//! ffmpeg packages a film of six seconds in the common forms: byte ranges of one transport stream
+//! and of one fMP4 file, and fMP4 segments with the sound in a playlist of its own. Every segment
+//! is checked; one wrong byte is located.
 //!
-//! Sources: RFC 8216.
-//! Does not play live presentations: `client` does, against a scripted server.
+//! Sources: RFC 8216. Does not play live presentations: `client` does, against a scripted server.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +19,7 @@ use crate::harness::film::short_film;
 use crate::harness::watchdog::{self, Outcome};
 use crate::harness::{PROGRAM, Place, Server};
 
-/// Plays without waiting; the verdict.
+/// Plays without waiting; returns the verdict.
 fn played(url: &str, options: &[&str]) -> (Outcome, Value) {
     let mut command = Command::new(PROGRAM);
     command.args(["play", url, "--fast", "--json"]).args(options);
@@ -30,7 +29,8 @@ fn played(url: &str, options: &[&str]) -> (Outcome, Value) {
     (outcome, verdict)
 }
 
-/// Packages the film into the folder; `None`, with the reason printed, where ffmpeg is missing.
+/// Packages the film into the folder; returns `None`, with the reason printed, where ffmpeg is
+/// missing.
 fn package(test: &str, film: &Path, playlist: &Path, options: &[&str]) -> Option<()> {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "error", "-i"]).arg(film);
@@ -84,7 +84,7 @@ fn what_ffmpeg_packages_is_whole_and_one_wrong_byte_is_found() {
         }
         let segments = seen[0]["segments"].as_u64().expect("a number");
         assert!(segments >= 3, "{verdict:#}");
-        // A fragment's or a packet's first byte: each check knows it.
+        // The first byte of a fragment or of a packet: each check detects a change in it.
         if folder == "ts" {
             let file = folder_path.join("m.ts");
             let mut bytes = fs::read(&file).expect("made by ffmpeg");
@@ -144,7 +144,7 @@ fn viewers_of_a_sealed_film_would_not_have_stalled() {
     let url = server.http_url("film/master.m3u8");
     let mut command = Command::new(PROGRAM);
     command.args(["load", &url, "--sessions", "30", "--seconds", "3", "--json", "-"]);
-    // Some of the film is left for the measured time.
+    // Leaves some of the film for the measured time.
     command.args(["--ahead", "1"]);
     let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
     let text = String::from_utf8(outcome.stdout).expect("JSON is UTF-8");

@@ -65,15 +65,15 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     ];
     assert_eq!(names(&titles), expected);
     assert_eq!(titles[0]["not_streamed"], Value::Null, "nobody takes it for a film");
-    let told = titles[1]["not_streamed"].as_str().unwrap_or_default();
-    assert!(told.starts_with("AVI: download only; "), "{told}");
+    let reason = titles[1]["not_streamed"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("AVI: download only; "), "{reason}");
     let total = &index["total"];
     let counted = ["films", "sealed", "streams", "waiting", "others"].map(|kind| &total[kind]);
     assert_eq!(counted, [4, 0, 2, 0, 2], "as people count: {total}");
     let count = |kind: &str| total[kind].as_u64().expect("a count");
     assert_eq!(count("files"), count("films") + count("others") + parts);
     let link = titles[4]["playlist"]["address"].as_str().expect("a link to play");
-    // As this client calls the server.
+    // With the host name that this client uses for the server.
     assert_eq!(link, "http://test/site/one/master.m3u8");
     assert!(page(&server, "/site/one/master.m3u8").text().starts_with("#EXTM3U"));
 
@@ -86,7 +86,7 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     assert_eq!(titles[4]["playlist"]["sealed"], false, "--no-key");
     assert_eq!(bytes(&titles[4]), page(&server, "/site/one/master.m3u8").body.len() as u64);
     assert_eq!(total["bytes"], all.iter().map(bytes).sum::<u64>());
-    // In pages, each file once.
+    // In pages, each file exactly once.
     let (mut target, mut seen) = ("/index.json?all=1&limit=7".to_owned(), BTreeSet::new());
     loop {
         let answer: Value = serde_json::from_slice(&page(&server, &target).body).expect("JSON");
@@ -104,7 +104,7 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     assert!(html.contains("<p>4 films, 2 other files, "), "{html}");
     let megabytes = format!("{:.1} MB", film_bytes as f64 / 1e6);
     assert!(html.contains(&format!("one/master.m3u8</a><td class=\"number\">{megabytes}")));
-    // Programs go on behind the last name; for people what plays stands first.
+    // JSON pages continue after the last name; the page for people lists playable files first.
     let place = |name: &str| html.find(&format!("href=\"/{name}\"")).expect("a row");
     let shown = ["library/one.ts", "library/sub/two.ts", "site/one/master.m3u8"].map(place);
     let behind = ["clips/notes.txt", "clips/talk.avi"].map(place);
@@ -132,7 +132,7 @@ fn folders_have_addresses_and_browsers_find_an_icon() {
         assert!(html.contains("href=\"/a/b%20c/2.bin\""), "{target}: {html}");
         assert!(!html.contains("1.bin") && !html.contains("rel=\"next\""), "{target}: {html}");
     }
-    // However an address is written, it is the folder's.
+    // Every spelling of the address refers to the folder.
     for top in ["/", "//", "/./", "/.", "///.//", "//?all=1"] {
         let html = page(&server, top).text();
         assert!(["a.bin", "a/1.bin"].iter().all(|name| html.contains(name)), "{top}: {html}");
@@ -173,7 +173,7 @@ fn a_folder_of_renditions_has_a_row_with_its_addresses() {
     place.put("seg/1.ts", &Clip::of_seconds(34, 2).bytes());
     place.put("seg/film.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n0.ts\n1.ts\n");
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
-    // Before they are listed none waits.
+    // Until they are listed, none is waiting.
     server.await_index("all are read", |index| {
         index["total"]["files"] == 9 && index["total"]["waiting"] == 0
     });
@@ -199,7 +199,8 @@ fn a_folder_of_renditions_has_a_row_with_its_addresses() {
     server.stop();
 }
 
-/// A playlist removed or changed left its parts hidden until the server was started again.
+/// Regression: the parts of a removed or changed playlist stayed hidden until the server was
+/// restarted.
 #[test]
 fn parts_of_a_playlist_that_is_gone_are_films_again() {
     let place = Place::new();
@@ -224,7 +225,7 @@ fn parts_of_a_playlist_that_is_gone_are_films_again() {
     server.stop();
 }
 
-/// The fields of objects, and of objects in them.
+/// Collects the fields of objects, and of nested objects.
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => object.iter().for_each(|(name, value)| {
@@ -265,7 +266,7 @@ fn every_field_of_the_index_is_documented() {
     server.stop();
 }
 
-/// At 400 px a long name or address made the page scroll sideways.
+/// Regression: at 400 px a long name or address made the page scroll sideways.
 #[test]
 fn page_of_the_index_fits_a_phone() {
     let test = "index::page_of_the_index_fits_a_phone";
@@ -280,15 +281,16 @@ fn page_of_the_index_fits_a_phone() {
     server.await_stream(&format!("{long}.ts"));
     server.await_stream("short.ts");
     for width in [320, 400, 1200] {
-        let told = browsed(test, &server, |report| {
+        let width_text = browsed(test, &server, |report| {
             format!(
                 "<!doctype html><iframe id=f src=/ style='width:{width}px;height:800px;border:0'>\
                  </iframe><script>f.onload = () => fetch('http://{report}/' +\
                  f.contentDocument.documentElement.scrollWidth, {{mode: 'no-cors'}});</script>"
             )
         });
-        let Some(told) = told else { return };
-        let page_width: u32 = told.trim().parse().unwrap_or_else(|_| panic!("{told:?}"));
+        let Some(width_text) = width_text else { return };
+        let page_width: u32 =
+            width_text.trim().parse().unwrap_or_else(|_| panic!("{width_text:?}"));
         assert!((width / 2..=width).contains(&page_width), "{page_width} px wide at {width}");
     }
     server.stop();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Interoperation: `pagewire serve` and `receive`, as built, against what other people wrote.
+//! Interoperation: `pagewire serve` and `receive`, as built, with third-party programs.
 //!
-//! One file a client; `socket` is none, but what no client shows: sequence numbers, times, RTCP.
-//! Received media is compared with the file, byte by byte or frame by frame. A film of a minute
-//! takes a minute. [`brief`] is a short pass of ffmpeg and curl, in which no clock decides: it
-//! belongs to the gate, all else to `make test-clients`. Where a client is missing, its tests print
-//! `skip: TEST: REASON` and pass.
+//! One file per client; `socket` is not a client, but tests details that no client shows: sequence
+//! numbers, times, RTCP. Received media is compared with the file, byte by byte or frame by frame.
+//! A film of a minute takes a minute. [`brief`] is a short run of ffmpeg and curl that judges no
+//! times: it belongs to the gate, all else to `make test-clients`. Where a client is missing, its
+//! tests print `skip: TEST: REASON` and pass.
 
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,7 @@ use harness::Server;
 use harness::film::{Film, film};
 use harness::watchdog::{self, Outcome};
 
-/// The film served, and ready to be streamed; `None`, with the reason printed, where there is
+/// Serves the film, ready to be streamed; returns `None`, with the reason printed, where there is
 /// none.
 fn serve_film(test: &str) -> Option<(Server, &'static Film)> {
     let film = film(test)?;
@@ -58,13 +58,13 @@ fn serve_film(test: &str) -> Option<(Server, &'static Film)> {
     Some((server, film))
 }
 
-/// As [`serve_film`], with only the first tenth of the film; its bytes.
+/// As [`serve_film`], with only the first tenth of the film; returns its bytes.
 fn serve_excerpt(test: &str) -> Option<(Server, &'static [u8])> {
     let film = film(test)?;
     let packets = film.bytes.len() / TS_PACKET_BYTES;
     let excerpt = &film.bytes[..packets / 10 * TS_PACKET_BYTES];
     let server = Server::start(&[]);
-    // A file that a server notices at once must be whole at once. Hidden files are not served.
+    // A file that a server notices at once must be complete at once. Hidden files are not served.
     let unfinished = server.folder().join(".film.ts");
     fs::write(&unfinished, excerpt).expect("the folder can be written");
     fs::rename(&unfinished, server.folder().join("film.ts")).expect("within one folder");
@@ -72,7 +72,7 @@ fn serve_excerpt(test: &str) -> Option<(Server, &'static [u8])> {
     Some((server, excerpt))
 }
 
-/// Result of a client; `None`, with the reason printed, where it is not installed.
+/// Returns the result of a client; `None`, with the reason printed, where it is not installed.
 fn client(test: &str, command: &mut Command) -> Option<Outcome> {
     match watchdog::run(command, CLIENT_LIMIT) {
         Ok(outcome) => Some(outcome),
@@ -83,7 +83,7 @@ fn client(test: &str, command: &mut Command) -> Option<Outcome> {
     }
 }
 
-/// Asserts that a client received these bytes, and says where they differ if they do.
+/// Asserts that a client received these bytes, and reports the first difference.
 #[track_caller]
 fn assert_bytes(received: &[u8], sent: &[u8]) {
     let same = received.iter().zip(sent).take_while(|(a, b)| a == b).count();
@@ -96,5 +96,5 @@ fn assert_bytes(received: &[u8], sent: &[u8]) {
 }
 
 const TS_PACKET_BYTES: usize = 188;
-/// A minute of film, a pause, and a machine that does other things besides.
+/// A minute of film, a pause, and a busy machine.
 const CLIENT_LIMIT: Duration = Duration::from_secs(90);

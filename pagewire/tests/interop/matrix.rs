@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The matrix: every client over every transport and address family, of films with one programme
-//! and with two; frames or bytes equal to the file's.
+//! Matrix tests: every client over every transport and address family, with films of one programme
+//! and of two; frames or bytes must equal the file's.
 //!
 //! ffmpeg and mpv copy frames, compared by size and MD5; GStreamer and VLC write the transport
 //! stream, compared byte by byte. One server serves all. The cases run side by side, since each
-//! takes the length of its film by the clock; every case is printed with its outcome.
+//! lasts as long as its film; every case is printed with its outcome.
 //!
 //! Sources: RFC 2326 §10.12, §12.39.
 
@@ -33,7 +33,7 @@ struct Title {
     name: &'static str,
     programmes: usize,
     bytes: Vec<u8>,
-    /// As ffmpeg reads the file.
+    /// Frames of the file as read by ffmpeg.
     frames: Vec<Frame>,
 }
 
@@ -47,9 +47,10 @@ struct Play<'a> {
 
 struct Client {
     name: &'static str,
-    /// Plays the title of a case at a URL; false when a part of the client is not installed.
+    /// Plays the title of a case at a URL; returns false when a component of the client is not
+    /// installed.
     plays: fn(&Play<'_>, &str) -> bool,
-    /// Reason why the client cannot play a case.
+    /// Returns the reason why the client cannot play a case.
     lacks: fn(Way, IpAddr) -> Option<&'static str>,
 }
 
@@ -65,7 +66,7 @@ const WAYS: &[Way] = &[Way::Udp, Way::Tcp, Way::Tunnel];
 const ADDRESSES: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 impl Play<'_> {
-    /// URL of the title with this scheme.
+    /// Returns the URL of the title with this scheme.
     fn url(&self, scheme: &str, port: u16) -> String {
         let address = std::net::SocketAddr::new(self.address, port);
         format!("{scheme}://{address}/{}", self.title.name)
@@ -73,7 +74,7 @@ impl Play<'_> {
 }
 
 impl Case for Play<'_> {
-    /// As `matrix::ffmpeg/tcp/ipv6/two.ts`.
+    /// Returns a name such as `matrix::ffmpeg/tcp/ipv6/two.ts`.
     fn name(&self) -> String {
         let way = format!("{:?}", self.way).to_lowercase();
         let family = if self.address.is_ipv4() { "ipv4" } else { "ipv6" };
@@ -122,7 +123,7 @@ fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
     true
 }
 
-/// Byte by byte.
+/// Compares byte by byte.
 fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     if !gstreamer::has_elements(name, &["rtspsrc", "rtpmp2tdepay", "fdsink"]) {
         return false;
@@ -184,7 +185,7 @@ fn vlc_lacks(way: Way, address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Asserts that these streams of a file came, each whole and in order.
+/// Asserts that these streams of a file were received, each whole and in order.
 #[track_caller]
 fn assert_streams(received: &[Frame], sent: &[Frame], streams: &[usize]) {
     if let Err(difference) = ffmpeg::check_streams(received, sent, streams) {
@@ -192,8 +193,8 @@ fn assert_streams(received: &[Frame], sent: &[Frame], streams: &[usize]) {
     }
 }
 
-/// The films with one and with two programmes; `None`, with the reason printed, where they cannot
-/// be made.
+/// Returns the films with one and with two programmes; `None`, with the reason printed, where they
+/// cannot be made.
 fn titles(test: &str) -> Option<Vec<Title>> {
     let title = |(name, programmes)| {
         let path = short_film(test, programmes, 6)?;

@@ -26,7 +26,8 @@ fn serve(options: &[&str]) -> Server {
     Server::with_options(&[("clip.ts", Path::new(CLIP))], options)
 }
 
-/// Codecs that ffprobe finds at an address; `None` where it is missing or refused.
+/// Runs ffprobe on an address; returns true where it succeeds, and the codec types that it prints;
+/// `None`, with the reason printed, where it is not installed.
 fn codecs(test: &str, url: &str) -> Option<(bool, String)> {
     let mut command = Command::new("ffprobe");
     command.args(["-v", "error", "-show_entries", "stream=codec_type", "-of", "csv=p=0"]);
@@ -96,7 +97,7 @@ fn curl_logs_in_by_digest_and_basic() {
         for (password, is_right) in [("a:b c", true), ("a:b", false)] {
             let mut command = Command::new("curl");
             command.args(["--silent", "--fail", method, "--user", &format!("anna:{password}")]);
-            // Two on one connection: the second response counts on.
+            // Two on one connection: the second response increments the nonce count.
             let Some(outcome) = client(test, command.args([&url, &url])) else { return };
             assert_eq!(outcome.status.success(), is_right, "{method} {password}");
             let expected = if is_right { clip.len() * 2 } else { 0 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pieces of a film that are queued in one session arrive one after the other, packet by packet as
+//! Ranges of a film that are queued in one session arrive one after the other, packet by packet as
 //! each does when it is played alone.
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33, Appendix B.
@@ -21,7 +21,7 @@ pub(crate) const STREAM: &str = "clip.ts";
 /// The pictures of a file with tracks.
 const TRACK: &str = "film.mp4/track0";
 
-/// Serves a transport stream, and a file with tracks where there is an ffmpeg to make it.
+/// Serves a transport stream, and a file with tracks where ffmpeg is available to make it.
 pub(crate) fn serve(test: &str) -> (Server, Vec<&'static str>) {
     let place = Place::new();
     place.put(STREAM, &Clip::of_seconds(7, SECONDS.into()).bytes());
@@ -49,7 +49,7 @@ fn payloads(heard: &Heard) -> Vec<Vec<u8>> {
     heard.packets.iter().map(|packet| packet[12..].to_vec()).collect()
 }
 
-/// Payload of the packets of a range that is played alone, to its end.
+/// Returns the payload of the packets of a range that is played alone, to its end.
 fn alone(server: &Server, name: &str, range: &str) -> Vec<Vec<u8>> {
     let mut player = Player::set_up(server.rtsp, name);
     play(&mut player, &[&format!("Range: npt={range}")]);
@@ -59,13 +59,13 @@ fn alone(server: &Server, name: &str, range: &str) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// A value of RTP-Info.
+/// Returns a value of RTP-Info.
 fn info(answer: &Answer, name: &str) -> Option<u32> {
     let info = answer.header("RTP-Info").unwrap_or_else(|| panic!("no RTP-Info: {answer:?}"));
     info.split(';').find_map(|part| part.strip_prefix(name)?.parse().ok())
 }
 
-/// Asserts that sequence numbers run on and timestamps never jump by more than a second.
+/// Asserts that sequence numbers are consecutive and timestamps never jump by more than a second.
 #[track_caller]
 fn assert_joined(name: &str, heard: &Heard) {
     let all: Vec<_> = heard.packets.iter().map(|packet| coordinates(packet)).collect();
@@ -91,7 +91,7 @@ fn queued_plays_are_sent_one_after_the_other() {
         let began = Instant::now();
         let answers = ranges.map(|range| play(&mut player, &[&format!("Range: npt={range}")]));
         for (answer, start) in answers.iter().zip([2.0, 7.0, 10.0]) {
-            // At the random-access point before.
+            // At the previous random-access point.
             assert!((-1.1..0.1).contains(&(range(answer).0 - start)), "{name}: {answer:?}");
         }
         player.hear("the end of the last range", |heard| !heard.byes.is_empty());
@@ -100,7 +100,7 @@ fn queued_plays_are_sent_one_after_the_other() {
         assert!(payloads(&heard) == pieces.concat(), "{name}: not the three pieces");
         assert_joined(name, &heard);
         assert_eq!(heard.byes, ["end of stream"], "{name}");
-        // BYE comes 0.3 s after the last packet; the machine may be late.
+        // BYE follows 0.3 s after the last packet; the machine may be late.
         let ends = [0, heard.packets.len() - 1].map(|packet| coordinates(&heard.packets[packet]).1);
         let lasts = f64::from(ends[1].wrapping_sub(ends[0])) / 90_000.0;
         assert!((-0.3..2.5).contains(&(took - lasts)), "{name}: {took} s for {lasts} s");
@@ -120,7 +120,7 @@ fn queued_plays_are_sent_one_after_the_other() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Appendix B holds over a change of rate, too.
+/// Appendix B applies to a change of rate, too.
 #[test]
 fn queued_plays_at_other_rates_continue_the_numbers() {
     let test = "queue::queued_plays_at_other_rates_continue_the_numbers";
@@ -136,7 +136,7 @@ fn queued_plays_at_other_rates_continue_the_numbers() {
         assert_eq!(backwards.header("Scale"), Some("-2.0"), "{backwards:?}");
         let quick = play(&mut player, &["Range: npt=5-7", "Scale: 1", "Speed: 2"]);
         assert_eq!(quick.header("Speed"), Some("2.0"), "{quick:?}");
-        // The packets of pictures at another rate are not counted yet.
+        // The packets of pictures at another rate have not been counted yet.
         assert_eq!(info(&quick, "seq="), None, "{quick:?}");
         player.hear("the end of the last range", |heard| !heard.byes.is_empty());
         let heard = player.heard();
@@ -156,7 +156,7 @@ fn pause_discards_queued_plays_and_keeps_its_place() {
         play(&mut player, &["Range: npt=7-8"]);
         thread::sleep(Duration::from_millis(500));
         assert_eq!(player.command("PAUSE", &[]).status, 200);
-        // Longer than what was left of the range.
+        // Longer than the rest of the range.
         thread::sleep(Duration::from_secs(2));
         let sent = player.heard().packets.len();
         assert!((1..piece.len()).contains(&sent), "{name}: {sent} of {}", piece.len());
@@ -177,7 +177,7 @@ fn a_play_that_is_not_queued_is_refused_at_once() {
         for second in 0..8 {
             play(&mut player, &[&format!("Range: npt={second}-{}", second + 1)]);
         }
-        // As a sign of life.
+        // Serves as a keep-alive.
         let repeated = play(&mut player, &["Range: npt=7-8"]);
         assert!((range(&repeated).0 - 7.0).abs() < 0.1, "{name}: {repeated:?}");
         assert_eq!(player.command("PLAY", &["Range: npt=60-61"]).status, 457, "{name}");
@@ -197,7 +197,7 @@ fn a_play_that_is_not_queued_is_refused_at_once() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// As set-top boxes and players without PAUSE seek. GStreamer names the end of the film.
+/// Set-top boxes and players without PAUSE seek in this way. GStreamer names the end of the film.
 #[test]
 fn a_play_without_an_end_is_replaced_at_once() {
     let (server, names) = serve("queue::a_play_without_an_end_is_replaced_at_once");
@@ -213,7 +213,7 @@ fn a_play_without_an_end_is_replaced_at_once() {
         let took = asked.elapsed().as_secs_f64();
         assert!((0.8..4.0).contains(&took), "{name}: {took} s");
         assert_joined(name, &player.heard());
-        // Behind a queued play that has no end: at once, too.
+        // After a queued play that has no end: at once, too.
         play(&mut player, &["Range: npt=1-9"]);
         play(&mut player, &["Range: npt=2-"]);
         let byes = player.heard().byes.len();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Queued PLAYs that arrive in one segment, over TCP and through a tunnel of HTTP, of all tracks of
-//! a file together: each track's packets are those of the pieces played alone.
+//! a file together: each track's packets are those of the ranges played alone.
 //!
 //! Sources: RFC 2326 §10.5, §10.12, Appendix B.
 
@@ -55,7 +55,7 @@ impl Interleaved {
         requests.iter().map(|_| self.answer().expect("an answer")).collect()
     }
 
-    /// Takes frames until an answer comes; `None` when nothing comes any more.
+    /// Reads frames until an answer arrives; returns `None` when the connection is silent.
     fn answer(&mut self) -> Option<String> {
         loop {
             if *self.answers.fill_buf().ok()?.first()? != b'$' {
@@ -81,7 +81,7 @@ fn head(from: &mut impl BufRead) -> String {
     head
 }
 
-/// Packets of ranges that are asked for at once, to their end.
+/// Returns the packets of ranges that are requested at once, to their end.
 fn played(
     server: SocketAddr,
     (name, tracks): (&str, &[&str]),
@@ -149,5 +149,5 @@ fn queued_plays_arrive_over_tcp_and_through_a_tunnel() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// More than the time between two packets, and less than to the session's end.
+/// Longer than the interval between two packets, and shorter than the time to the session's end.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire receive` records streams of other programs, and other programs play its recordings.
 //!
-//! GStreamer and multicat send the packets of a file as they are: the recording has the same bytes.
-//! ffmpeg multiplexes anew: it has the same frames, by size and MD5. All six seconds of the film
-//! are sent at their own pace.
+//! GStreamer and multicat send the packets of a file unchanged: the recording has the same bytes.
+//! ffmpeg multiplexes anew: the recording has the same frames, by size and MD5. All six seconds of
+//! the film are sent at their own pace.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::harness::recorder::{Recorded, Recorder, free_port, url};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::{TS_PACKET_BYTES, assert_bytes, client};
 
-/// A tenth of the film in a file, whole RTP payloads; `None`, with the reason printed, where there
-/// is none.
+/// Puts a tenth of the film into a file, in whole RTP payloads; returns `None`, with the reason
+/// printed, where there is none.
 fn excerpt(test: &str) -> Option<(Place, PathBuf, &'static [u8])> {
     let film = film(test)?;
     let payload = 7 * TS_PACKET_BYTES;
@@ -28,7 +28,7 @@ fn excerpt(test: &str) -> Option<(Place, PathBuf, &'static [u8])> {
     Some((place, path, bytes))
 }
 
-/// Records what a program sends to a port; `None` where it is not installed.
+/// Records the stream that a program sends to a port; returns `None` where it is not installed.
 fn record(test: &str, sender: impl FnOnce(u16) -> Command) -> Option<(Place, Recorded)> {
     let port = free_port();
     let place = Place::new();
@@ -47,8 +47,8 @@ fn hashes(frames: &[Frame], stream: usize) -> Vec<(u64, String)> {
     of_stream.into_iter().map(|frame| (frame.bytes, frame.hash)).collect()
 }
 
-/// The frames of the sent file are those of the recording, but for so many at the end that were
-/// not sent.
+/// Asserts that the frames of the sent file are those of the recording, except for so many at the
+/// end that were not sent.
 #[track_caller]
 fn assert_same_frames(test: &str, sent: &Path, recorded: &Path, unsent_max: usize) {
     let of = |path: &Path| frames(test, &[], path.as_os_str(), &[]).expect("ffmpeg has just sent");
@@ -56,15 +56,16 @@ fn assert_same_frames(test: &str, sent: &Path, recorded: &Path, unsent_max: usiz
     for stream in [PICTURE, SOUND] {
         let (sent, recorded) = (hashes(&sent, stream), hashes(&recorded, stream));
         assert!(sent.len() > 100, "{} frames in stream {stream}", sent.len());
-        let (all, came) = (sent.len(), recorded.len());
+        let (all, received) = (sent.len(), recorded.len());
         let same = sent.iter().zip(&recorded).take_while(|(a, b)| a == b).count();
-        // The last of those that came may be there in part.
-        let is_same = same + usize::from(unsent_max > 0) >= came && came + unsent_max >= all;
-        assert!(is_same, "stream {stream}: {came} of {all} frames, {same} the same");
+        // The last received frame may be partial.
+        let is_same =
+            same + usize::from(unsent_max > 0) >= received && received + unsent_max >= all;
+        assert!(is_same, "stream {stream}: {received} of {all} frames, {same} the same");
     }
 }
 
-/// ffmpeg that sends a file at its pace.
+/// Returns the command of an ffmpeg that sends a file at its pace.
 fn ffmpeg(file: &Path, muxer: &str, target: &str) -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "warning", "-re", "-i"]).arg(file);
@@ -82,8 +83,8 @@ fn records_what_ffmpeg_sends_by_rtp() {
     assert_eq!((recorded.figure("lost"), recorded.figure("continuity_errors")), (0, 0));
     assert!(recorded.figure("sender_reports") > 0, "{:#}", recorded.summary);
     assert!(recorded.figure("reports_sent") > 0, "{:#}", recorded.summary);
-    // At its end ffmpeg's rtp_mpegts throws away what does not fill a packet, and the frames of
-    // sound it was still gathering for one PES packet.
+    // At its end ffmpeg's rtp_mpegts discards an incomplete packet, and the frames of sound it was
+    // still gathering for one PES packet.
     assert_same_frames(test, &file, &recording(&place), 16);
 }
 
@@ -99,7 +100,7 @@ fn records_what_ffmpeg_sends_bare() {
 }
 
 /// A camera's H.264 as RTP, by the command that the refusal names. The camera is another ffmpeg,
-/// which sends to the first as RTSP's ANNOUNCE has it.
+/// which sends to the first with RTSP ANNOUNCE.
 #[test]
 fn records_a_camera_by_the_command_that_its_refusal_names() {
     let test = "receive::records_a_camera_by_the_command_that_its_refusal_names";
@@ -117,7 +118,7 @@ fn records_a_camera_by_the_command_that_its_refusal_names() {
     // Cameras have no B-frames; RTP has no decoding times, and ffmpeg would not copy any.
     camera.args(["-map", "0:v:0", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "0"]);
     camera.args(["-f", "rtsp", "-rtsp_transport", "tcp", &url]);
-    // It is not there at once.
+    // The server needs a moment to start.
     let sent = (0..50).any(|_| {
         thread::sleep(std::time::Duration::from_millis(200));
         client(test, &mut camera).is_none_or(|outcome| outcome.status.success())
@@ -132,7 +133,7 @@ fn records_a_camera_by_the_command_that_its_refusal_names() {
         of_stream(&all, PICTURE).len()
     };
     let (sent, recorded) = (count(&file), count(&recording(&place)));
-    // The last ones are still on their way when the camera leaves.
+    // The last ones are still in transit when the camera disconnects.
     assert!(recorded > 100 && recorded + 12 >= sent, "{recorded} of {sent} frames");
 }
 
@@ -146,7 +147,7 @@ fn records_what_gstreamer_sends() {
     let sender = |port: u16| {
         let mut command = Command::new("gst-launch-1.0");
         command.args(["-q", "filesrc"]).arg(format!("location={}", file.display()));
-        // With an alignment it would fill the last buffer up with null packets.
+        // With an alignment it would pad the last buffer with null packets.
         command.args(["!", "tsparse", "set-timestamps=true", "!", "rtpmp2tpay"]);
         command.args(["mtu=1400", "!", "udpsink", "host=127.0.0.1"]).arg(format!("port={port}"));
         command
@@ -198,7 +199,7 @@ fn ffmpeg_plays_a_file_that_is_being_written_and_from_the_server_at_once() {
         let seen = frames(test, &[], &growing, &[]).expect("ffmpeg is sending");
         let picture = of_stream(&seen, PICTURE);
         assert!(picture.len() > 40, "{} frames so far", picture.len());
-        // The last may be there in part.
+        // The last may be partial.
         let whole = &picture[..picture.len() - 1];
         let start = position(whole, &of_stream(&sent, PICTURE));
         assert_eq!(start, Some(0), "{growing:?}");

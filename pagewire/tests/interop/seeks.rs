@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seeks to times at which there is a key frame: the first frame received is that frame.
 //!
-//! ffprobe says which frames there are in a file and when they are presented, of the title and of
-//! what was received. Titles of several rates, with B-frames, and with open groups of pictures.
+//! ffprobe lists the frames of a file with their presentation times, both of the title and of the
+//! received stream. Titles have several rates, B-frames, and open groups of pictures.
 //!
 //! Sources: RFC 2326 §10.5, §12.29.
 
@@ -19,7 +19,7 @@ use crate::harness::film;
 use crate::harness::rtsp::Player;
 use crate::{client, harness::answer::Answer};
 
-/// Name, rate and encoder's options of a title; all have key frames at the first frame of every
+/// Name, rate and encoder options of a title; all have key frames at the first frame of every
 /// second second.
 const TITLES: &[(&str, &str, &[&str])] = &[
     ("25.ts", "25", &["-c:v", "libx264", "-bf", "3"]),
@@ -44,8 +44,8 @@ fn make(test: &str, folder: &Path, title: &(&str, &str, &[&str])) -> Option<Path
     Some(path)
 }
 
-/// Presentation times at 90 kHz of the frames of a file's picture that a decoder shows, and whether
-/// each is a key frame.
+/// Returns presentation times at 90 kHz of the frames of a file's picture that a decoder shows,
+/// each with true for a key frame.
 fn frames(test: &str, path: &Path) -> Option<Vec<(u64, bool)>> {
     let mut command = Command::new("ffprobe");
     command
@@ -61,14 +61,15 @@ fn frames(test: &str, path: &Path) -> Option<Vec<(u64, bool)>> {
     Some(text.lines().filter_map(frame).collect())
 }
 
-/// Start of the range in an answer to PLAY, as it is written.
+/// Returns the start of the range in an answer to PLAY, as written.
 fn start(answer: &Answer) -> String {
     let range = answer.header("Range").unwrap_or_else(|| panic!("no Range in {answer:?}"));
     let start = range.strip_prefix("npt=").and_then(|range| range.split('-').next());
     start.unwrap_or_else(|| panic!("Range: {range}")).to_owned()
 }
 
-/// Plays a title from a time on: what came within a second, and where it begins by the answer.
+/// Plays a title from a time on; returns the bytes received within a second, and the start in the
+/// answer.
 fn received(server: &Server, name: &str, from: &str) -> (Vec<u8>, String) {
     let mut player = Player::set_up(server.rtsp, name);
     let answer = player.command("PLAY", &[&format!("Range: npt={from}-")]);
@@ -94,7 +95,7 @@ fn first_frame_of_a_seek_is_the_key_frame_at_that_time_or_before() {
         assert!(keys.len() >= 10, "{name}: {keys:?}");
         let server = Server::start(&[(name, &path)]);
         server.await_stream(name);
-        // Whole seconds, and what the answer to PLAY would say of the key frame after each.
+        // Whole seconds, and the expected answer to PLAY for the key frame after each.
         let mut asked: Vec<(String, u64)> =
             SECONDS.iter().map(|second| (second.to_string(), second * 90_000)).collect();
         for second in SECONDS {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cases of a matrix, some at a time: each takes the length of its film by the clock. Every case is
-//! printed with its outcome, and one that fails leaves the others to run.
+//! Cases of a matrix, several at a time: each lasts as long as its film. Every case is printed with
+//! its outcome, and after a failure the others still run.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,8 +12,8 @@ pub(crate) trait Case: Sync + Send {
     /// Name for messages.
     fn name(&self) -> String;
 
-    /// Plays it, and panics where what came is wrong; false, with the reason printed as a skip,
-    /// where a part is not installed.
+    /// Plays it, and panics where the received stream is wrong; returns false, with the reason
+    /// printed as a skip, where a component is not installed.
     fn plays(&self, name: &str) -> bool;
 }
 
@@ -42,17 +42,17 @@ pub(crate) fn run(cases: Vec<impl Case>) {
 
 fn succeeds(case: &impl Case) -> bool {
     let (name, began) = (case.name(), Instant::now());
-    // A thread of its own: its panic is this case's alone.
+    // A thread of its own, so that its panic affects only this case.
     let played = thread::scope(|scope| scope.spawn(|| case.plays(&name)).join());
     let took = began.elapsed().as_secs_f64();
     match played {
         Ok(true) => println!("case: {name}: equal, {took:.1} s"),
-        // The reason is printed.
+        // The reason has been printed.
         Ok(false) => {}
         Err(_) => println!("case: {name}: FAILED, {took:.1} s"),
     }
     played.is_ok()
 }
 
-/// Cases at once: more would make clients late on two cores.
+/// Concurrent cases: more would delay clients on two cores.
 const SIDE_BY_SIDE: usize = 8;

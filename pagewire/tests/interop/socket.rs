@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client of plain sockets: what goes over the wire around a pause and a seek, packet by packet.
+//! A client of plain sockets: checks the wire traffic around a pause and a seek, packet by packet.
 //!
-//! It knows nothing of the project's own RTSP, so the two cannot be wrong in the same way.
+//! It shares no code with the project's RTSP, so the two cannot be wrong in the same way.
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33, appendix B; RFC 3550 §5.1, §6.4.1, §6.6.
 
@@ -85,7 +85,7 @@ impl Client {
         client
     }
 
-    /// A request that must succeed.
+    /// Sends a request that must succeed.
     #[track_caller]
     fn ask(&mut self, method: &str, headers: &str) -> Reply {
         self.cseq += 1;
@@ -123,7 +123,7 @@ impl Client {
         Reply { status, headers, body: String::from_utf8(body).expect("text") }
     }
 
-    /// The packets that come within a time.
+    /// Returns the packets received within a time.
     fn receive(&self, time: Duration) -> Vec<Packet> {
         let deadline = Instant::now() + time;
         let mut packets = Vec::new();
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The types of the RTCP packets that came since the last time (RFC 3550 §12.1).
+    /// Returns the types of the RTCP packets received since the last call (RFC 3550 §12.1).
     fn rtcp_types(&self) -> Vec<u8> {
         self.rtcp.set_read_timeout(Some(RTCP_WAIT)).expect("a time limit");
         let mut types = Vec::new();
@@ -158,7 +158,7 @@ impl Client {
     }
 }
 
-/// Two sockets with neighbouring ports, the first one even (RFC 3550 §11).
+/// Opens two sockets with neighbouring ports, the first one even (RFC 3550 §11).
 fn port_pair() -> (UdpSocket, UdpSocket) {
     for _ in 0..1000 {
         let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -182,14 +182,14 @@ fn packet(datagram: &[u8]) -> Packet {
     }
 }
 
-/// Asserts that the packets follow each other, beginning with the one announced.
+/// Asserts that the packets follow each other, beginning with the announced one.
 #[track_caller]
 fn assert_continuous(packets: &[Packet], (mut sequence, mut timestamp): (u16, u32)) {
     assert!(!packets.is_empty(), "no packets");
     assert_eq!(packets[0].timestamp, timestamp, "the timestamp announced");
     for packet in packets {
         assert_eq!(packet.sequence, sequence);
-        // Less than half the circle ahead: not behind.
+        // Less than half the number space ahead: not behind.
         assert!(packet.timestamp.wrapping_sub(timestamp) < 1 << 31, "time runs backwards");
         (sequence, timestamp) = (sequence.wrapping_add(1), packet.timestamp);
     }
@@ -221,7 +221,7 @@ fn a_pause_loses_nothing() {
     let after = client.receive(Duration::from_millis(300));
     assert_eq!(after.len(), 0, "packets after the end");
 
-    // Of a film of 8231 packets in 60 s, six seconds.
+    // Six seconds of a film of 8231 packets in 60 s.
     assert!(packets.len() > 500, "{} packets in six seconds", packets.len());
     assert_continuous(&packets, announced);
     assert_bytes(&payloads(&packets), &film.bytes[..packets.len() * PAYLOAD_BYTES]);
@@ -261,7 +261,8 @@ fn a_seek_leaves_the_stream_continuous() {
     assert_continuous(&packets, announced);
     for (wanted, start, sequence) in parts {
         let back = wanted - start;
-        // The data of key frames comes every 2 s, give or take what the encoder's buffer evens out.
+        // The data of key frames arrives every 2 s, give or take the smoothing of the encoder's
+        // buffer.
         assert!((0.0..GROUP_SECONDS as f64 + 0.2).contains(&back), "from {start}, not {wanted}");
         let first = sequence.wrapping_sub(announced.0) as usize;
         let bytes = payloads(&packets[first..first + 50]);

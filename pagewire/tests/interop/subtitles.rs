@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Subtitles of films that ffmpeg has made: ffmpeg reads each segment and finds the cues with their
-//! times, and side-car files made to harm are left out while the film is played.
+//! times, and hostile side-car files are left out while the film is played.
 //!
-//! Its player of HLS takes no subtitles ("Subtitle is not implemented"), so segments are fetched
-//! here and given to it one by one.
+//! Its HLS player does not support subtitles ("Subtitle is not implemented"), so the test fetches
+//! segments and passes them to it one by one.
 //!
 //! Sources: RFC 8216 §3.5, §4.3.4.1, §4.3.4.2.
 
@@ -23,8 +23,8 @@ const SUBRIP: &str = "1\n00:00:01,000 --> 00:00:02,500\n<i>Hello</i> & <font \
 const CUES: [(f64, f64, &str); 3] =
     [(1.0, 2.5, "<i>Hello</i> &amp; you"), (5.5, 6.5, "Over a border"), (15.0, 17.0, "Last")];
 
-/// A server of films with text tracks, and of a transport stream; `None`, with the reason printed,
-/// where there is no ffmpeg.
+/// Starts a server of films with text tracks, and of a transport stream; returns `None`, with the
+/// reason printed, where there is no ffmpeg.
 fn films(test: &str) -> Option<Server> {
     let place = Place::new();
     let text = place.top().join("text.srt");
@@ -46,7 +46,7 @@ fn films(test: &str) -> Option<Server> {
     Some(Server::at(&place, Command::new(PROGRAM), &[]))
 }
 
-/// The master playlist, as soon as it is as wanted.
+/// Returns the master playlist, as soon as it satisfies `is_wanted`.
 #[track_caller]
 fn master(server: &Server, film: &str, is_wanted: impl Fn(&str) -> bool) -> String {
     let end = Instant::now() + Duration::from_secs(30);
@@ -60,14 +60,14 @@ fn master(server: &Server, film: &str, is_wanted: impl Fn(&str) -> bool) -> Stri
     }
 }
 
-/// Addresses of the subtitles of a master playlist, below the film.
+/// Returns addresses of the subtitles of a master playlist, below the film.
 fn addresses(master: &str) -> Vec<String> {
     let lines = master.lines().filter(|line| line.contains("TYPE=SUBTITLES"));
     let address = |line: &str| Some(line.split_once("URI=\"")?.1.trim_end_matches('"').to_owned());
     lines.filter_map(address).collect()
 }
 
-/// Cues as ffmpeg reads them; `None`, with the reason printed, where there is no ffmpeg.
+/// Returns cues as ffmpeg reads them; `None`, with the reason printed, where there is no ffmpeg.
 fn cues(test: &str, server: &Server, text: &[u8]) -> Option<Vec<(f64, f64, String)>> {
     let file = server.cache().join("segment.vtt");
     fs::write(&file, text).expect("written");
@@ -87,7 +87,7 @@ fn cues(test: &str, server: &Server, text: &[u8]) -> Option<Vec<(f64, f64, Strin
     Some(blocks.collect())
 }
 
-/// Time of the first picture, as ffmpeg reads it.
+/// Returns the time of the first picture, as ffmpeg reads it.
 fn first_picture(test: &str, input: &str) -> Option<f64> {
     let mut command = Command::new("ffprobe");
     command.args(["-loglevel", "error", "-select_streams", "v", "-show_entries"]);
@@ -130,7 +130,7 @@ fn ffmpeg_finds_every_cue_at_its_time() {
                 let Some(found) = cues(test, &server, &segment.body) else { return };
                 all.extend(found);
             }
-            // One is in two segments.
+            // One cue is in two segments.
             all.dedup();
             assert_same(film, &all);
             let whole = address.replace(".m3u8", ".vtt");
@@ -144,7 +144,7 @@ fn ffmpeg_finds_every_cue_at_its_time() {
     server.stop();
 }
 
-/// Matroska has ffmpeg's delay of sound in all times.
+/// Matroska includes ffmpeg's delay of sound in all times.
 #[track_caller]
 fn assert_same(film: &str, found: &[(f64, f64, String)]) {
     let delay = if film.ends_with(".mkv") { 0.03 } else { 0.002 };
@@ -156,7 +156,7 @@ fn assert_same(film: &str, found: &[(f64, f64, String)]) {
     }
 }
 
-/// An answer to a GET with further fields.
+/// Returns an answer to a GET with further fields.
 fn asked(server: &Server, target: &str, fields: &str) -> Answer {
     let mut line = Line::to(server.http);
     line.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n"));
@@ -198,7 +198,7 @@ fn side_cars_made_to_harm_are_left_out_and_the_film_is_played() {
     let part = asked(&server, &segment, "Range: bytes=0-5\r\n");
     assert_eq!((part.status, part.text().as_str()), (206, "WEBVTT"));
     assert_eq!(asked(&server, &segment.replace("/0.vtt", "/99.vtt"), "").status, 404);
-    // Replaced: the old address is gone, and the playlist is another one.
+    // Replaced: the old address no longer exists, and the playlist has changed.
     let before = http(server.http, "GET", "/film.mp4/master.m3u8");
     put("film.en.srt", b"0:01 --> 0:02\nReplaced\n");
     let replaced = master(&server, "film.mp4", |text| !text.contains(&address) && is_listed(text));
@@ -221,7 +221,7 @@ fn side_cars_made_to_harm_are_left_out_and_the_film_is_played() {
         "film.other.srt: left out: \"other\" is no language",
         "film.en.ass: left out: .ass: SubRip (.srt) and WebVTT (.vtt) are read",
     ] {
-        // Of as many playlists as were asked for, it is logged with the first.
+        // However many playlists were requested, it is logged with the first.
         assert_eq!(log.matches(reason).count(), 1, "{reason}: {log}");
     }
     assert!(!log.contains("panic"), "{log}");

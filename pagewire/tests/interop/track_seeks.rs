@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seeks of real clients in files with tracks: the first picture shown is the file's at that time.
 //!
-//! The server plays from the key frame at that time or before, and answers its time. ffmpeg and mpv
-//! decode from there and show the picture that was asked for; GStreamer shows the key frame, at its
-//! own time.
+//! The server plays from the key frame at that time or before, and returns its time. ffmpeg and mpv
+//! decode from there and show the requested picture; GStreamer shows the key frame, at its own
+//! time.
 //!
 //! Sources: RFC 2326 §10.5, §12.29.
 
@@ -30,8 +30,8 @@ const TITLES: [(&str, &str); 3] = [
 ];
 
 /// Between key frames, between two pictures, and at a key frame. Clients count from the beginning
-/// of what they know: priming of sound is sent, so a stream begins up to 27 ms earlier than a file,
-/// and no picture lies that short before these.
+/// of the stream: priming of sound is sent, so a stream begins up to 27 ms earlier than a file, and
+/// no picture lies that shortly before these.
 const SECONDS: [&str; 3] = ["3", "3.435", "4"];
 
 struct Seek<'a> {
@@ -44,7 +44,7 @@ struct Seek<'a> {
 }
 
 impl Case for Seek<'_> {
-    /// As `track_seeks::mpv/avc.mp4/3.435`.
+    /// Returns a name such as `track_seeks::mpv/avc.mp4/3.435`.
     fn name(&self) -> String {
         format!("track_seeks::{}/{}/{}", self.player, self.title_name(), self.seconds)
     }
@@ -64,7 +64,7 @@ impl Seek<'_> {
         self.file.file_name().and_then(OsStr::to_str).expect("a title's name")
     }
 
-    /// The time that is asked for.
+    /// Returns the requested time.
     fn wanted_ms(&self) -> i64 {
         let seconds: f64 = self.seconds.parse().expect("a number");
         (seconds * 1000.0).round() as i64
@@ -91,9 +91,9 @@ impl Seek<'_> {
         Some(())
     }
 
-    /// What it shows first of the stream is what it shows first of the file. It converts colours,
-    /// so there is no hash to compare with. In fragments of a file, not of a stream, it misses a
-    /// key frame that is decoded by the time that is asked for and presented later.
+    /// Its first picture of the stream must equal its first picture of the file. It converts
+    /// colours, so no hash from elsewhere can be compared. In fragments of a file, not of a stream,
+    /// it misses a key frame that is decoded by the requested time and presented later.
     fn mpv(&self, name: &str) -> Option<()> {
         let shot = |input: &OsStr, end: &str| -> Option<Vec<u8>> {
             let folder = format!("{}-{}-{end}", self.title_name(), self.seconds);
@@ -124,7 +124,7 @@ impl Seek<'_> {
             assert_eq!(found.hash, expected.hash, "picture {number} from the key frame on");
         }
         // Without decoding times, GStreamer's decoder of H.265 gives pictures the times of others;
-        // those behind the first have a share of their arrival in theirs (GstRtpJitterBuffer).
+        // later pictures have a share of their arrival times in theirs (GstRtpJitterBuffer).
         if self.chain.contains("265") {
             return Some(());
         }
@@ -171,8 +171,8 @@ fn first_picture_of_a_seek_is_the_files_at_that_time() {
     server.stop();
 }
 
-/// A range may end between two packets of a picture: the picture is sent whole, and the next is
-/// not begun.
+/// A range may end between two packets of a picture: the picture is sent whole, and the next is not
+/// begun.
 #[test]
 fn a_range_ends_with_a_whole_picture() {
     let test = "track_seeks::a_range_ends_with_a_whole_picture";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files whose tracks are RTP streams of their own (MP4, Matroska): what clients receive is what
-//! the file has, frame by frame.
+//! Files whose tracks are RTP streams of their own (MP4, Matroska): clients receive the file's
+//! content, frame by frame.
 //!
 //! Pictures are compared after decoding, because a client writes its NAL units in another form than
-//! a file has; sound as it is copied. One server serves all; the cases run side by side.
+//! a file has; sound is compared as copied. One server serves all; the cases run side by side.
 //!
-//! A client is left out where its distribution's build has no depacketiser, with a line that says
-//! so: Debian's VLC plays RTSP by its SAT>IP plugin, which takes transport streams alone, and no
+//! A client is left out where its distribution's build has no depacketiser, and a line reports it:
+//! Debian's VLC plays RTSP by its SAT>IP plugin, which accepts only transport streams, and no
 //! client here has E-AC-3 (RFC 4598), which `pagewire play` verifies.
 //!
 //! Sources: RFC 2326 §10, RFC 6184, RFC 7798, RFC 3640, RFC 7587, RFC 2250, RFC 4184; RTP Payload
@@ -28,7 +28,7 @@ use crate::harness::rtsp::{Control, PortPair, session_of};
 use crate::harness::{PROGRAM, Place, Server, gstreamer};
 use crate::side_by_side::{self, Case};
 
-/// How ffmpeg makes a title from a picture and two sounds.
+/// Inputs with which ffmpeg makes a title from a picture and two sounds.
 pub(crate) struct Recipe {
     pub(crate) name: &'static str,
     /// Its encoders, track by track.
@@ -64,7 +64,7 @@ pub(crate) const TITLES: &[Recipe] = &[
     Recipe { name: "av1.webm", coders: ["libaom-av1", "libopus", "libopus"], options: &[] },
 ];
 
-/// Options of an encoder of pictures, for speed and quiet.
+/// Returns options of an encoder of pictures, for speed and quiet.
 fn coder_options(coder: &str) -> &'static [&'static str] {
     match coder {
         "libx265" => &["-preset", "ultrafast", "-x265-params", "log-level=error"],
@@ -74,7 +74,7 @@ fn coder_options(coder: &str) -> &'static [&'static str] {
     }
 }
 
-/// The elements with which GStreamer makes a track's frames of what an encoder has made; none where
+/// Returns the GStreamer elements that reassemble the frames of an encoder's track; none where
 /// Debian has no depayloader.
 fn elements(coder: &str) -> Option<&'static [&'static str]> {
     Some(match coder {
@@ -88,13 +88,13 @@ fn elements(coder: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// A title, and what is in it.
+/// A title, and its content.
 pub(crate) struct Title {
     name: &'static str,
     coders: [&'static str; 3],
-    /// Of each picture: its time in milliseconds, and its hash after decoding.
+    /// Time in milliseconds of each picture, and its hash after decoding.
     pub(crate) pictures: Vec<Picture>,
-    /// As they are copied, stream by stream.
+    /// As copied, stream by stream.
     sounds: Vec<Vec<Frame>>,
 }
 
@@ -140,14 +140,14 @@ impl Play<'_> {
         }
     }
 
-    /// A file for what this case receives.
+    /// Returns a file for the received data of this case.
     fn file(&self, end: &str) -> PathBuf {
         self.folder.join(format!("{}{end}", self.name().replace(['/', ':'], "-")))
     }
 }
 
 impl Case for Play<'_> {
-    /// As `tracks::ffmpeg/udp/avc.mp4`.
+    /// Returns a name such as `tracks::ffmpeg/udp/avc.mp4`.
     fn name(&self) -> String {
         let way = format!("{:?}", self.way).to_lowercase();
         format!("tracks::{}/{way}/{}", self.player.name, self.title.name)
@@ -158,8 +158,8 @@ impl Case for Play<'_> {
     }
 }
 
-/// The decoded pictures of what ffmpeg reads, with options for further outputs; `None` where there
-/// is no ffmpeg.
+/// Returns the decoded pictures that ffmpeg reads, with options for further outputs; `None` where
+/// there is no ffmpeg.
 pub(crate) fn pictures(
     test: &str,
     before: &[&str],
@@ -187,8 +187,8 @@ pub(crate) fn pictures(
     Some(text.lines().filter(|line| !line.starts_with('#')).map(picture).collect())
 }
 
-/// Asserts that all pictures came, each at its time. Of the first ones ffmpeg may guess the times,
-/// because it tells times of decoding by those behind.
+/// Asserts that all pictures were received, each at its time. ffmpeg may guess the times of the
+/// first ones, because it derives decoding times from later ones.
 #[track_caller]
 fn assert_pictures(received: &[Picture], sent: &[Picture]) {
     let hashes = |pictures: &[Picture]| -> Vec<String> {
@@ -204,7 +204,8 @@ fn assert_pictures(received: &[Picture], sent: &[Picture]) {
     }
 }
 
-/// True, and a skip, for AV1: FFmpeg has its depacketiser since 7.1, and Debian's is older.
+/// True, with a skip printed, for AV1: FFmpeg has its depacketiser since 7.1, and Debian's is
+/// older.
 fn is_beyond_ffmpeg(case: &Play<'_>, name: &str) -> bool {
     let is_av1 = case.title.name.starts_with("av1");
     if is_av1 {
@@ -220,7 +221,7 @@ fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
     let url = case.server.rtsp_url(case.title.name);
     let (url, sound) = (OsStr::new(&url), case.file(".md5"));
     let options = ["-rtsp_transport", case.ffmpeg_transport()];
-    // Both by one play: it takes as long as the title.
+    // One play gets both, because it lasts as long as the title.
     let sounds = ["-map", "0:a", "-c", "copy", "-f", "framemd5"];
     let sounds: Vec<_> = sounds.iter().map(OsStr::new).chain([sound.as_os_str()]).collect();
     let Some(received) = pictures(name, &options, url, &sounds) else { return false };
@@ -271,8 +272,8 @@ fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     true
 }
 
-/// Writes what elements make of a track to a file; `None` where there is no GStreamer. The exit
-/// status is not judged, as in [`crate::matrix`].
+/// Writes the output of elements for a track to a file; returns `None` where there is no GStreamer.
+/// The exit status is not judged, as in [`crate::matrix`].
 fn gstreamer_writes(
     case: &Play<'_>,
     name: &str,
@@ -280,8 +281,9 @@ fn gstreamer_writes(
     file: &Path,
 ) -> Option<()> {
     let protocols = if matches!(case.way, Way::Udp) { "udp" } else { "tcp" };
-    // Where packets of other tracks come before this one's pad is linked, rtspsrc gives up at once
-    // (not-linked) and nothing is written: that is gst-launch's doing, so it is tried again.
+    // Where packets of other tracks arrive before this one's pad is linked, rtspsrc fails at once
+    // (not-linked) and nothing is written. That is a limitation of gst-launch, so the attempt is
+    // repeated.
     for _ in 0..GSTREAMER_TRIES {
         let mut command = Command::new("gst-launch-1.0");
         command.args(["-q", "rtspsrc", "name=s"]).arg(format!("protocols={protocols}"));
@@ -301,7 +303,7 @@ fn gstreamer_writes(
     Some(())
 }
 
-/// mpv selects one picture and one sound, and records what it receives.
+/// mpv selects one picture and one sound, and records the received stream.
 fn mpv_plays(case: &Play<'_>, name: &str) -> bool {
     if is_beyond_ffmpeg(case, name) {
         return false;
@@ -318,7 +320,7 @@ fn mpv_plays(case: &Play<'_>, name: &str) -> bool {
     let sent: Vec<_> = case.title.pictures.iter().map(|picture| &picture.hash).collect();
     let found: Vec<_> = received.iter().map(|picture| &picture.hash).collect();
     // ffmpeg's parser gives the first picture of a stream without file positions no time
-    // (libavcodec/parser.c, ff_fetch_timestamp), and mpv does not record those without.
+    // (libavcodec/parser.c, ff_fetch_timestamp), and mpv does not record pictures without one.
     let from_second_key_frame = &sent[GROUP_PICTURES..];
     let is_whole = found.ends_with(from_second_key_frame);
     assert!(is_whole, "{} pictures of {}", found.len(), sent.len());
@@ -330,8 +332,7 @@ fn mpv_plays(case: &Play<'_>, name: &str) -> bool {
     true
 }
 
-/// FFmpeg as PyAV brings it, on both ends: what it decodes of the file is what it decodes of the
-/// stream.
+/// FFmpeg as bundled with PyAV, on both sides: the decoded file must equal the decoded stream.
 fn pyav_plays(case: &Play<'_>, name: &str) -> bool {
     let file = case.folder.join(case.title.name);
     let url = case.server.rtsp_url(case.title.name);
@@ -360,7 +361,7 @@ struct Sound {
     content: String,
 }
 
-/// What `frames.py` prints of a file or an address.
+/// Returns the pictures and sounds that `frames.py` prints of a file or an address.
 fn pyav_reads(name: &str, input: &OsStr, options: &[&str]) -> Option<(Vec<Picture>, Vec<Sound>)> {
     let installed = concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools/python/bin/python3");
     let python = if Path::new(installed).exists() { installed } else { "python3" };
@@ -384,7 +385,7 @@ fn pyav_reads(name: &str, input: &OsStr, options: &[&str]) -> Option<(Vec<Pictur
     Some((pictures, sounds))
 }
 
-/// Makes a title of six seconds; `None`, and a skip, where there is no ffmpeg.
+/// Makes a title of six seconds; returns `None`, with a skip printed, where there is no ffmpeg.
 pub(crate) fn make(test: &str, folder: &Path, recipe: &Recipe) -> Option<Title> {
     let &Recipe { name, coders, options } = recipe;
     let path = folder.join(name);
@@ -443,7 +444,8 @@ fn every_client_receives_every_track_over_every_transport() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Files of frames, as internet radio has them: every frame comes, of ADTS without its header.
+/// Files of frames, as internet radio has them: every frame is received, ADTS frames without their
+/// header.
 #[test]
 fn files_of_sound_come_frame_by_frame() {
     let test = "tracks::files_of_sound_come_frame_by_frame";
@@ -476,7 +478,7 @@ fn files_of_sound_come_frame_by_frame() {
 
 const ADTS_HEADER_BYTES: u64 = 7;
 
-/// Of each stream in an answer to PLAY: sequence number and timestamp.
+/// Returns sequence number and timestamp of each stream in an answer to PLAY.
 fn streams(answer: &Answer) -> Vec<(u16, u32)> {
     let info = answer.header("RTP-Info").unwrap_or_else(|| panic!("no RTP-Info: {answer:?}"));
     let value = |stream: &str, name: &str| -> u32 {
@@ -488,7 +490,7 @@ fn streams(answer: &Answer) -> Vec<(u16, u32)> {
 }
 
 /// Tracks are set up one by one into one session and played together; sequence numbers and
-/// timestamps go on over a jump (RFC 2326 Appendix B), all by the same time.
+/// timestamps continue over a jump (RFC 2326 Appendix B), all by the same time.
 #[test]
 fn tracks_of_a_session_play_together() {
     let test = "tracks::tracks_of_a_session_play_together";
@@ -527,7 +529,7 @@ fn tracks_of_a_session_play_together() {
     assert_eq!(status(ask("SETUP", "film.mp4/track2", &[&session, &first])), 455, "it plays");
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(status(ask("PLAY", "film.mp4", &[&session, "Range: npt=60-"])), 457);
-    // A key frame every two seconds: the one before is played from.
+    // A key frame every two seconds: play begins at the previous one.
     let jumped = ask("PLAY", "film.mp4", &[&session, "Range: npt=3-"]);
     assert_eq!(jumped.status, 200, "{jumped:?}");
     let range = jumped.header("Range").unwrap_or_default();
@@ -548,8 +550,8 @@ fn tracks_of_a_session_play_together() {
     let row = server.await_stream("film.mp4");
     assert_eq!((&row["tracks"][0]["id"], &row["tracks"][1]["id"]), (&1.into(), &2.into()));
     let log = server.stop();
-    let told = "track 1: the receiver reported nothing; track 2: the receiver reported nothing";
-    assert!(log.contains(told), "{log}");
+    let expected = "track 1: the receiver reported nothing; track 2: the receiver reported nothing";
+    assert!(log.contains(expected), "{log}");
 }
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

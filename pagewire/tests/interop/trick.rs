@@ -2,9 +2,9 @@
 //! Trick play: real clients show the file's key frames at another rate and backwards, each at its
 //! time.
 //!
-//! GStreamer asks for the rate itself, by a seek (`seek.py`). ffmpeg cannot, so its PLAY gets the
-//! header on the way, by a proxy. What a remote control does in one session, faster, backwards,
-//! normal again, is done by a client that does what it is told.
+//! GStreamer requests the rate itself, by a seek (`seek.py`). ffmpeg cannot, so a proxy adds the
+//! header to its PLAY. The operations of a remote control in one session (faster, backwards, normal
+//! again) are performed by a scripted client.
 //!
 //! Sources: RFC 2326 §12.29, §12.34, §12.35, Appendix B.
 
@@ -30,8 +30,8 @@ use crate::tracks::{Picture, pictures};
 const SECONDS: u32 = 12;
 const GROUP: usize = 25;
 
-/// The film in a file with tracks and in one that is a stream, with the elements by which GStreamer
-/// gets at its pictures.
+/// The film in a file with tracks and in one that is a stream, with the elements through which
+/// GStreamer reads its pictures.
 const TITLES: [(&str, &str); 2] = [
     ("film.mp4", "rtph264depay,h264parse,avdec_h264"),
     ("film.ts", "rtpmp2tdepay,tsdemux,h264parse,avdec_h264"),
@@ -50,7 +50,7 @@ struct Play<'a> {
 }
 
 impl Case for Play<'_> {
-    /// As `trick::ffmpeg/film.mp4/-2`.
+    /// Returns a name such as `trick::ffmpeg/film.mp4/-2`.
     fn name(&self) -> String {
         format!("trick::{}/{}/{}", self.player, self.title.0, self.scale)
     }
@@ -66,7 +66,7 @@ impl Case for Play<'_> {
             expected.reverse();
         }
         let found: Vec<_> = received.iter().map(|picture| picture.hash.clone()).collect();
-        // The last unit of a transport stream ends with the next, which ffmpeg waits for.
+        // The last unit of a transport stream ends with the next, for which ffmpeg waits.
         let is_open = self.player == "ffmpeg" && self.title.0.ends_with("ts");
         let expected = &expected[..expected.len() - usize::from(is_open)];
         assert!(found == expected, "{found:?}, not {expected:?}");
@@ -91,13 +91,14 @@ impl Play<'_> {
     fn gstreamer(&self, name: &str) -> Option<Vec<Picture>> {
         let url = self.server.rtsp_url(self.title.0);
         let mut received = seeks(name, &[&url, &self.scale.to_string(), self.title.1])?;
-        // Backwards its decoder gives out a group at a time, the last first.
+        // When playing backwards its decoder emits one group at a time, the last first.
         received.sort_by_key(|picture| picture.time_ms);
         Some(received)
     }
 }
 
-/// The pictures that `seek.py` prints; `None`, and a skip, where GStreamer's bindings are missing.
+/// Returns the pictures that `seek.py` prints; `None`, with a skip printed, where GStreamer's
+/// bindings are missing.
 pub(crate) fn seeks(name: &str, arguments: &[&str]) -> Option<Vec<Picture>> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/seek.py");
     // Debian's bindings belong to Debian's Python, which need not be the first on the PATH.
@@ -134,8 +135,8 @@ fn proxy(server: SocketAddr, header: String) -> SocketAddr {
     address
 }
 
-/// Copies what comes, with `header` behind the first line of each PLAY. A client writes a request
-/// at once.
+/// Copies received bytes, with `header` after the first line of each PLAY. A client writes a
+/// request in one piece.
 fn pump(mut from: TcpStream, mut to: TcpStream, header: Option<&str>) {
     let mut bytes = vec![0; 65_536];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -150,11 +151,11 @@ fn pump(mut from: TcpStream, mut to: TcpStream, header: Option<&str>) {
             break;
         }
     }
-    // Closed by the other side already: as good.
+    // An error means that the other side has closed already, which is as good.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// Makes the film in both forms; `None` where there is no ffmpeg.
+/// Makes the film in both forms; returns `None` where there is no ffmpeg.
 pub(crate) fn make(test: &str, folder: &Path) -> Option<[PathBuf; 2]> {
     let paths = TITLES.map(|(name, _)| folder.join(name));
     film(test, &paths[0], SECONDS, GROUP)?;
@@ -204,7 +205,7 @@ fn players_show_every_key_frame_at_its_time() {
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// Start and end of the range in an answer to PLAY, in seconds.
+/// Returns start and end of the range in an answer to PLAY, in seconds.
 pub(crate) fn range(answer: &Answer) -> (f64, f64) {
     assert_eq!(answer.status, 200, "{answer:?}");
     let range = answer.header("Range").expect("PLAY is answered with one");
@@ -213,14 +214,15 @@ pub(crate) fn range(answer: &Answer) -> (f64, f64) {
     (start.parse().expect("seconds"), end.parse().expect("seconds"))
 }
 
-/// Sequence number and timestamp of a packet.
+/// Returns sequence number and timestamp of a packet.
 pub(crate) fn coordinates(packet: &[u8]) -> (u16, u32) {
     let timestamp = u32::from_be_bytes([packet[4], packet[5], packet[6], packet[7]]);
     (u16::from_be_bytes([packet[2], packet[3]]), timestamp)
 }
 
-/// A remote control: play, four times as fast, backwards, play. Numbers run on, timestamps as fast
-/// as the clock, and each part begins where the one before has come to.
+/// A remote control: play, four times as fast, backwards, play. Sequence numbers are consecutive,
+/// timestamps advance with the clock, and each part begins at the position that the previous one
+/// has reached.
 #[test]
 fn one_session_goes_through_all_rates() {
     let test = "trick::one_session_goes_through_all_rates";
@@ -263,7 +265,7 @@ fn one_session_goes_through_all_rates() {
     server.stop();
 }
 
-/// Where key frames are far apart, play goes on at once, and near where it was.
+/// Where key frames are far apart, play continues at once, near the current position.
 #[test]
 fn normal_play_follows_sparse_key_frames_at_once() {
     let test = "trick::normal_play_follows_sparse_key_frames_at_once";
@@ -284,13 +286,13 @@ fn normal_play_follows_sparse_key_frames_at_once() {
     assert_eq!(range(&answer).0, 20.0, "{answer:?}");
     player.hear("normal play", |heard| heard.packets.len() > before);
     let waited = asked.elapsed().as_secs_f64();
-    // Nine seconds, were the next picture backwards waited for.
+    // It would be nine seconds if the next picture backwards were waited for.
     assert!(waited < 4.0, "{waited} s");
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     server.stop();
 }
 
-/// Sound that is set up while the pictures alone are sent is played with them later.
+/// Sound that is set up while only the pictures are sent is played with them later.
 #[test]
 fn a_track_is_set_up_between_plays_at_two_rates() {
     let test = "trick::a_track_is_set_up_between_plays_at_two_rates";
@@ -335,18 +337,18 @@ fn ranges_backwards_in_time_codes_and_of_the_day() {
         assert_eq!(play(&["Scale: 2", "Range: npt=8-3"]).status, 457);
         assert_eq!(play(&["Range: npt=8-3"]).status, 457);
         assert_eq!(play(&["Scale: 2", "Range: npt=12.5-"]).status, 457);
-        // A rate that is not there; a file has no time of day.
+        // A rate that does not exist; a file has no time of day.
         near(range(&play(&["Scale: 0.5", "Range: npt=3-"])), (3.0, 12.0));
         assert_eq!(play(&["Range: clock=20261123T120000Z-"]).status, 457);
         assert_eq!(play(&["Range: bytes=0-"]).status, 501);
-        // Between key frames: the one before is named, in the unit of the question.
+        // Between key frames: the previous one is named, in the unit of the request.
         let answer = play(&["Range: smpte-25=0:00:03:12.50-0:00:05:00"]);
         let found = answer.header("Range").unwrap_or_default().to_owned();
         assert!(found.starts_with("smpte-25=0:00:03:00-0:00:05:"), "{name}: {found}");
         let answer = play(&["Range: smpte=0:00:03:00-"]);
         let found = answer.header("Range").unwrap_or_default().to_owned();
         assert!(found.starts_with("smpte-30-drop=0:00:0"), "{name}: {found}");
-        // Faster than it was taken, with the timestamps of the file: eight seconds in two.
+        // Faster than recorded, with the timestamps of the file: eight seconds in two.
         let answer = play(&["Speed: 9", "Range: npt=2-10"]);
         assert_eq!(answer.header("Speed"), Some("4.0"), "{name}: {answer:?}");
         let before = player.heard().packets.len();
@@ -365,6 +367,6 @@ fn ranges_backwards_in_time_codes_and_of_the_day() {
     server.stop();
 }
 
-/// A client's own rounding, and that of a slow machine's jitter buffer: GStreamer moves times by
-/// the drift that it sees.
+/// A client's own rounding, and that of a slow machine's jitter buffer: GStreamer shifts times by
+/// the drift that it measures.
 const TOLERANCE_MS: i64 = 25;

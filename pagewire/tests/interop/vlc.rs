@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! VLC: it receives the file, byte for byte, and its demultiplexer finds the frames in it.
+//! VLC receives the file, byte for byte, and its demultiplexer finds the frames in it.
 //!
-//! The RTSP client is VLC's SAT>IP plugin where that is what it was built with (Debian). VLC will
-//! not run as root; there it runs as nobody, by setpriv. A tenth of the film only: waiting for
-//! packets costs this VLC most of a core.
+//! The RTSP client is VLC's SAT>IP plugin where VLC was built with it (Debian). VLC refuses to run
+//! as root; there it runs as nobody, by setpriv. A tenth of the film only: waiting for packets
+//! costs this VLC most of a core.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -29,7 +29,7 @@ pub(crate) fn recording(test: &str, url: &str, options: &[&str], seconds: &str) 
     Some(outcome.stdout)
 }
 
-/// Runs VLC under another program, if `under` names one, to its end.
+/// Runs VLC to its end, under another program if `under` names one.
 fn run(test: &str, under: &[&str], arguments: &[&str]) -> Option<Outcome> {
     let mut words = under.to_vec();
     if rustix::process::geteuid().is_root() {
@@ -37,11 +37,11 @@ fn run(test: &str, under: &[&str], arguments: &[&str]) -> Option<Outcome> {
     }
     words.extend(["cvlc", "-I", "dummy", "--no-color"]);
     let mut command = Command::new(words[0]);
-    // It shall find no settings of anybody's.
+    // No user's settings may be found.
     command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
     command.args(&words[1..]).args(arguments).arg("vlc://quit");
     let outcome = client(test, &mut command)?;
-    // 127: env(1)'s and setpriv's word for a program that is not there.
+    // 127: the status of env(1) and setpriv for a missing program.
     if outcome.status.code() == Some(127) || outcome.stderr.contains("failed to execute cvlc") {
         eprintln!("skip: {test}: cvlc: not installed: {}", outcome.stderr.trim());
         return None;
@@ -79,7 +79,8 @@ fn finds_the_frames() {
     };
     let group = (GROUP_SECONDS * FRAMES_PER_SECOND) as usize;
     // VLC on a busy machine starts its clock late, or drops frames, though it received every byte
-    // (the test above): then it plays once more. A server that sends others does so each time.
+    // (the test above): it then plays once more. A server that sends wrong frames does so each
+    // time.
     for attempt in 1.. {
         let Some(received) = played() else { return };
         let fault = [(PICTURE, group), (SOUND, usize::MAX)]
@@ -92,8 +93,8 @@ fn finds_the_frames() {
     server.stop();
 }
 
-/// Tells how the frames of a stream differ from those that were sent, of which each `group`th is a
-/// key frame.
+/// Describes the differences between the frames of a stream and the sent ones, of which each
+/// `group`th is a key frame.
 fn difference(
     sent: &[ffmpeg::Frame],
     received: &[ffmpeg::Frame],
@@ -101,13 +102,13 @@ fn difference(
 ) -> Option<String> {
     let sent = ffmpeg::of_stream(sent, stream);
     let received = ffmpeg::of_stream(received, stream);
-    // At the end VLC gives up what it has not yet put out, up to what it buffers: a second and
-    // some. Of what it has put out the last frame may be cut, as the file is.
+    // At the end VLC discards the output that it still buffers: a second and some. The last output
+    // frame may be cut, as the file is.
     if 3 * received.len() <= 2 * sent.len() {
         return Some(format!("{} of {} frames of stream {stream}", received.len(), sent.len()));
     }
     let mut pairs = received[..received.len() - 1].iter().zip(&sent).enumerate();
-    // Before the key frames VLC puts the parameter sets once more.
+    // VLC repeats the parameter sets before the key frames.
     let is_same = |index: usize, received: &ffmpeg::Frame, sent: &ffmpeg::Frame| match index
         .is_multiple_of(group)
     {

@@ -2,7 +2,7 @@
 //! WAV files: clients receive the samples of the file, bit by bit, from its beginning and from the
 //! time of a seek.
 //!
-//! Each file is noise, so that no sample is like its neighbours. One server serves all; the cases
+//! Each file is noise, so that no sample equals its neighbours. One server serves all; the cases
 //! run side by side.
 //!
 //! Sources: RFC 3551 §4.5, RFC 3190 §4, RFC 2326 §12.29.
@@ -27,7 +27,7 @@ struct Title {
     width: u16,
     channels: u16,
     rate_hz: u32,
-    /// The raw format of ffmpeg, and its decoder of the samples as they are.
+    /// The raw format of ffmpeg, and its decoder of the unchanged samples.
     raw: (&'static str, &'static str),
     /// The depayloader of GStreamer.
     depay: &'static str,
@@ -79,7 +79,7 @@ impl Title {
         u32::from(self.width * self.channels)
     }
 
-    /// Three seconds and a bit, so that the last block is not full.
+    /// A little more than three seconds, so that the last block is not full.
     fn samples(&self) -> Vec<u8> {
         let mut state = self.rate_hz;
         let noise = |_| {
@@ -90,7 +90,7 @@ impl Title {
         (0..frames * self.frame_bytes()).map(noise).collect()
     }
 
-    /// The file, with a chunk of odd size before the sound, and one behind.
+    /// Returns the file, with a chunk of odd size before the sound, and one behind.
     fn file(&self) -> Vec<u8> {
         let short = u16::to_le_bytes;
         let frame = self.frame_bytes() as u16;
@@ -153,7 +153,7 @@ impl Play<'_> {
 }
 
 impl Case for Play<'_> {
-    /// As `wav::ffmpeg/udp/cd.wav`.
+    /// Returns a name such as `wav::ffmpeg/udp/cd.wav`.
     fn name(&self) -> String {
         format!("wav::{}/{}/{}", self.player.name, self.way(), self.title.name)
     }
@@ -173,7 +173,7 @@ fn ffmpeg_plays(case: &Play<'_>, name: &str) -> bool {
     true
 }
 
-/// Its depayloaders give out samples as they came, in network order.
+/// Its depayloaders emit samples as received, in network order.
 fn gstreamer_plays(case: &Play<'_>, name: &str) -> bool {
     let depay = case.title.depay;
     if !gstreamer::has_elements(name, &["rtspsrc", depay, "fdsink"]) {
@@ -205,7 +205,7 @@ fn pagewire_plays(case: &Play<'_>, name: &str) -> bool {
     true
 }
 
-/// A server of all titles, ready to be streamed.
+/// Starts a server of all titles, ready to be streamed.
 fn serve() -> Server {
     let place = Place::new();
     for title in TITLES {
@@ -223,8 +223,8 @@ fn every_client_receives_every_sample() {
     let server = serve();
     let mut cases = Vec::new();
     for player in PLAYERS {
-        // GStreamer's depayloaders put more than two channels into an order of their own
-        // (gst/rtp/gstrtpchannels.c), which files do not have.
+        // GStreamer's depayloaders reorder more than two channels (gst/rtp/gstrtpchannels.c),
+        // unlike files.
         let is_kept = |title: &&Title| player.name != "gstreamer" || title.channels <= 2;
         for title in TITLES.iter().filter(is_kept) {
             for way in [Way::Udp, Way::Tcp] {
@@ -264,7 +264,7 @@ fn a_seek_begins_with_the_sample_that_its_answer_names() {
 }
 
 struct Heard {
-    /// Time at which it begins, by the answer.
+    /// Start time in the answer.
     range_s: f64,
     /// Timestamp of the first packet, which is that of the answer.
     timestamp: u32,

@@ -10,8 +10,8 @@ use crate::harness::recorder::Recorder;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::{LIMIT, play};
 
-/// A server at `[::1]` of `a.ts`, a clip of so many seconds, and its bytes; `None`, with the reason
-/// printed, where there is no IPv6.
+/// Starts a server at `[::1]` of `a.ts`, a clip of so many seconds, and returns its bytes; `None`,
+/// with the reason printed, where there is no IPv6.
 fn serve(seconds: u64) -> Option<(Server, Vec<u8>)> {
     if UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         let test = thread::current().name().unwrap_or("ipv6").to_owned();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire load`, as built, against `pagewire serve`, as built.
 //!
-//! Counts are asserted, never speed: the bound on lateness is set to seconds, for a test machine
-//! does other things besides. A load whose own sockets dropped packets, because it did not get the
-//! processor, is a skip.
+//! Counts are asserted, never speed: the bound on lateness is set to seconds, because a test
+//! machine does other work as well. A load whose own sockets dropped packets, because it did not
+//! get the processor, is a skip.
 //!
-//! `timed` has the loads that must last, or of which so much must arrive in a time.
+//! `timed` has the loads that must last, or that require an amount of data within a time.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ use harness::clip::Clip;
 use harness::watchdog::{self, Outcome};
 use harness::{PROGRAM, Place, Server};
 
-/// A server of one clip, `a.ts`, and the clip's bytes.
+/// Starts a server of one clip, `a.ts`; returns it with the clip's bytes.
 fn serve(seconds: u64) -> (Server, Vec<u8>) {
     serve_with(seconds, &[])
 }
@@ -46,8 +46,9 @@ fn load(url: &str, options: &[&str]) -> Outcome {
     watchdog::run(&mut command, LIMIT).expect("the program under test is there")
 }
 
-/// A load whose sessions all begin at once. `None`, with the reason printed, where the kernel
-/// dropped packets at its sockets: it did not get the processor for long enough to read them.
+/// Runs a load whose sessions all begin at once. Returns `None`, with the reason printed, where the
+/// kernel dropped packets at its sockets: it did not get the processor for long enough to read
+/// them.
 #[track_caller]
 fn play(url: &str, options: &[&str]) -> Option<Outcome> {
     let outcome = load(url, &[&["--ramp", "0"], options].concat());
@@ -60,7 +61,7 @@ fn play(url: &str, options: &[&str]) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// The lines of `--json -`, of which the last is the result.
+/// Returns the lines of `--json -`; the last one is the result.
 fn events(outcome: &Outcome) -> Vec<Value> {
     let text = std::str::from_utf8(&outcome.stdout).expect("JSON is UTF-8");
     let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("JSON: {line}"));
@@ -71,7 +72,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("a number: {value}"))
 }
 
-/// Every packet the server sent is in the books, whether it was looked at or only counted.
+/// Every packet the server sent is counted, in sampled and in unsampled sessions.
 #[test]
 fn thirty_sessions_are_played_verified_and_counted_to_the_packet() {
     let (server, _) = serve(60);
@@ -98,13 +99,13 @@ fn thirty_sessions_are_played_verified_and_counted_to_the_packet() {
     assert!(number(&counted["packets_least"]) > 0 && number(&verified["packets"]) > 0);
     assert_eq!(result["bottleneck"]["what"], "nothing");
 
-    let came = number(&verified["packets_in_all"]) + number(&counted["packets_in_all"]);
-    assert_sent(&server, came);
+    let received = number(&verified["packets_in_all"]) + number(&counted["packets_in_all"]);
+    assert_sent(&server, received);
     assert_eq!(server.index()["server"]["sessions"], 0, "all have taken leave");
     server.stop();
 }
 
-/// Asserts that a server has sent so many packets; it counts them a moment after they left.
+/// Asserts that a server has sent so many packets; it counts them a moment after they were sent.
 #[track_caller]
 fn assert_sent(server: &Server, packets: u64) {
     let index = server
@@ -145,14 +146,14 @@ fn bytes_that_are_not_the_files_are_noticed() {
     assert_eq!(result["bottleneck_line"], "bytes: 4 packets did not hold what they should");
 }
 
-/// A load that goes on until something is done to it.
+/// A load that continues until the test ends it.
 struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Running {
-    /// Comes back when all its sessions play.
+    /// Returns when all its sessions play.
     fn start(url: &str, sessions: &str) -> Running {
         let mut child = Command::new(PROGRAM)
             .args(["load", url, "--sessions", sessions, "--seconds", "90", "--within", "10000"])
@@ -173,7 +174,7 @@ impl Running {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("JSON: {line:?}"))
     }
 
-    /// The result and the exit status.
+    /// Returns the result and the exit status.
     fn end(mut self) -> (Value, Option<i32>) {
         let result = loop {
             let event = self.next();
@@ -188,7 +189,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended where all went well.
+        // It has ended where the test succeeded.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -272,7 +273,7 @@ fn wrong_options_are_said_with_what_to_write() {
         assert_eq!(outcome.status.code(), Some(2), "{options:?}: {outcome:?}");
         assert!(outcome.stderr.contains(expected), "{options:?}: {}", outcome.stderr);
     }
-    // No number of sessions is no load.
+    // Zero sessions are not a load.
     assert_eq!(load(&url, &[]).status.code(), Some(2));
 }
 
@@ -287,7 +288,7 @@ fn a_disk_that_is_full_costs_the_lines_and_not_the_table() {
     assert!(table.contains("  timely      2 of the 2 verified; 2 played\n"), "{table}");
 }
 
-/// Said before the first session, with how many fit; those that fit do.
+/// Reported before the first session, with the number that fits; that number works.
 #[test]
 fn too_few_descriptors_are_said_before_anything_is_asked_for() {
     let (server, _) = serve(60);
@@ -304,8 +305,8 @@ fn too_few_descriptors_are_said_before_anything_is_asked_for() {
     assert!(played.status.success(), "{played:?}");
 }
 
-/// Runs with a limit of 64 descriptors that stays: root may raise any limit, but not from within a
-/// user namespace.
+/// Runs with a limit of 64 descriptors that cannot be raised: root may raise any limit, but not
+/// from within a user namespace.
 fn limited(url: &str, sessions: &str) -> Option<Outcome> {
     let shell = ["sh", "-c", "ulimit -n 64 && exec \"$0\" \"$@\"", PROGRAM, "load", url];
     let mut command = if geteuid().is_root() {
@@ -336,13 +337,13 @@ fn limited(url: &str, sessions: &str) -> Option<Outcome> {
 
 /// Words of the table's bottleneck for such a load.
 const FULL_SOCKET: &str = "bottleneck  socket buffer: ";
-/// Against hanging, and no judgement of speed.
+/// Guards against hanging; not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(90);
 
 mod timed {
     use super::*;
 
-    /// The server forgets in three seconds whoever is not heard of.
+    /// The server ends a session after three seconds without a packet from its client.
     #[test]
     fn sessions_are_kept_alive() {
         let (server, _) = serve_with(60, &["--session-timeout", "3"]);

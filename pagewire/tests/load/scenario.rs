@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire load --scenario`: all behaviours against a real server, and files that are refused.
 //!
-//! `timed` asserts that nobody is harmed: a play of two seconds without a packet harms a group.
+//! `timed` asserts that no session is harmed: two seconds of play without a packet harm a group.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::harness::clip::Clip;
 use crate::harness::{PROGRAM, Place, Server};
 use crate::{events, load, number, play, serve};
 
-/// One session of each behaviour by each transport that it can have. The words in braces are times.
+/// One session of each behaviour over each possible transport. The words in braces are times.
 const ALL: &str = r#"
 seconds = {length}
 seed = 7
@@ -81,7 +81,8 @@ fn plain(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// The scenario of [`ALL`] with these times, for `length`, `time`, `pause_after`, `pause`, `away`.
+/// Returns the scenario of [`ALL`] with these times, for `length`, `time`, `pause_after`, `pause`,
+/// `away`.
 fn all(times: [&str; 5]) -> String {
     let names = ["{length}", "{time}", "{pause_after}", "{pause}", "{away}"];
     let pairs = names.into_iter().zip(times);
@@ -94,7 +95,7 @@ fn group<'a>(result: &'a Value, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{name} is not in {result:#}"))
 }
 
-/// Asserts the figures of the behaviours, each of which did its own at least so many times.
+/// Asserts the figures of the behaviours, each of which was performed at least so many times.
 fn assert_figures(result: &Value, least: u64) {
     assert_eq!(result["played"], 16, "{result:#}");
     for (name, sessions) in [("watch", 3), ("watch-tcp", 1), ("watch-http", 1)] {
@@ -143,7 +144,7 @@ fn every_behaviour_has_its_figures() {
     let events = events(&outcome);
     let result = events.last().expect("a result");
     assert_figures(result, 1);
-    // Who vanishes over UDP or leaves a tunnel without a word is found out later.
+    // Sessions that vanish over UDP, or leave a tunnel without TEARDOWN, are detected later.
     let cut = number(&group(result, "vanish")["starts"]) + 1;
     server.await_index("those who took no leave are left", |index| {
         number(&index["server"]["sessions"]) <= cut
@@ -218,7 +219,7 @@ fn wrong_scenarios_are_refused_with_line_and_cure() {
 }
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scenarios/evening.toml");
-/// Actions of a group that may be under way when a load ends.
+/// Actions of a group that may be in progress when a load ends.
 const PENDING: u64 = 1;
 
 mod timed {
@@ -249,7 +250,7 @@ mod timed {
         for group in result["groups"].as_array().expect("a list of groups") {
             assert_eq!(group["is_harmed"], false, "{group:#}");
         }
-        // The server has skipped packets for readers that lag, and for nobody else.
+        // The server has skipped packets only for slow readers.
         assert!(number(&group(result, "slow")["reader_skips"]) > 0, "{result:#}");
         assert!(number(&group(result, "slow")["verified"]["bytes"]) < 600_000, "{result:#}");
         server.await_index("nobody is left", |index| {

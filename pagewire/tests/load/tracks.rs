@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire load` of a file with tracks: all of them are set up, counted, and put together.
+//! `pagewire load` of a file with tracks: all of them are set up, counted, and reassembled.
 //!
-//! A relay between client and server drops packets, which no server does by itself.
+//! A relay between client and server drops packets, because a server drops none.
 //!
-//! `timed` asserts how many frames arrive in a time, and that nobody is harmed by seeks and pauses.
+//! `timed` asserts the number of frames that arrive in a time, and that seeks and pauses harm no
+//! session.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,8 +18,8 @@ use crate::harness::watchdog;
 use crate::harness::{PROGRAM, Place, Server};
 use crate::{assert_sent, events, load, number, play};
 
-/// A server of the film as MP4: pictures with B-frames, and sound. `None`, with the reason printed
-/// for `test`, where there is no ffmpeg.
+/// Starts a server of the film as MP4: pictures with B-frames, and sound. Returns `None`, with the
+/// reason printed for `test`, where there is no ffmpeg.
 fn serve(test: &str) -> Option<Server> {
     let film = film(test)?;
     let place = Place::new();
@@ -36,7 +37,7 @@ fn result(outcome: &watchdog::Outcome) -> Value {
     events(outcome).pop().unwrap_or_else(|| panic!("no result: {outcome:?}"))
 }
 
-/// The two tracks of the verified sessions.
+/// Returns the two tracks of the verified sessions.
 fn tracks(result: &Value) -> [Value; 2] {
     let tracks = result["verified"]["tracks"].as_array().expect("a list of tracks");
     tracks.clone().try_into().unwrap_or_else(|_| panic!("two tracks: {result:#}"))
@@ -57,7 +58,8 @@ fn all_tracks_over_http_are_verified_and_counted_to_the_packet() {
     assert_all_tracks("all_tracks_over_http_are_verified_and_counted_to_the_packet", "http", "2");
 }
 
-/// Plays six sessions, of which three are verified; gives the frames of picture and sound of these.
+/// Plays six sessions, of which three are verified; returns the frames of picture and sound of
+/// these.
 fn assert_all_tracks(test: &str, transport: &str, seconds: &str) -> Option<[u64; 2]> {
     let server = serve(test)?;
     let options = ["--sessions", "6", "--sample", "2", "--seconds", seconds, "--json", "-"];
@@ -121,8 +123,8 @@ fn seek_and_pause(test: &str, times: [&str; 5]) -> Option<Value> {
     Some(result)
 }
 
-/// Asserts that each group has done its own at least `actions` times and had more than `units`
-/// frames of each track, none of them broken.
+/// Asserts that each group has performed its behaviour at least `actions` times and had more than
+/// `units` frames of each track, none of them broken.
 fn assert_seeks_and_pauses(result: &Value, actions: u64, units: u64) {
     for group in result["groups"].as_array().expect("a list of groups") {
         let found = ["seeks", "pauses", "reconnects"].map(|action| number(&group[action]));
@@ -209,7 +211,7 @@ fn what_tracks_do_not_allow_is_refused_with_what_to_write() {
     assert_eq!(server.index()["server"]["sessions_total"], 0);
 }
 
-/// Passes RTSP connections on, and drops some RTP packets of the first track of each.
+/// Forwards RTSP connections, and drops some RTP packets of the first track of each.
 struct Relay {
     address: SocketAddr,
 }
@@ -224,7 +226,7 @@ impl Relay {
                 let ends = client.try_clone().and_then(|end| Ok((end, server.try_clone()?)));
                 let (client_end, server_end) = ends.expect("descriptors");
                 thread::spawn(move || pass_requests(client_end, server_end));
-                // Either side may be gone first.
+                // Either side may close first.
                 thread::spawn(move || drop(pass_media(server, client)));
             }
         });

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--sandbox`: a server that is brought to open a path outside its folders is refused by the
-//! kernel, even as root; and it serves, caches and is upgraded as one without.
+//! `--sandbox`: the kernel refuses paths outside the folders to a server that is made to open one,
+//! even as root; the confined server serves, caches and is upgraded like an unconfined one.
 //!
-//! The fault that brings it there is made in the key folder: a link in it is followed by whoever
-//! opens a key, and only the sandbox stands behind.
+//! The fault is a link in the key folder: any open of a key follows it, and only the sandbox
+//! prevents the access.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -27,7 +27,8 @@ fn confines(server: &Server) -> bool {
     confines
 }
 
-/// A place whose certificate lies, by a link, outside all that the options name; and its target.
+/// Creates a certificate that lies, through a link, outside all paths that the options name;
+/// returns its target.
 fn with_certificate(place: &Place) -> [String; 2] {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a name");
     let folder = place.top().join("tls");
@@ -52,12 +53,12 @@ fn a_path_outside_is_closed_to_a_server_of_root_too() {
         if is_closed && !confines(&server) {
             return;
         }
-        // The server reads its certificate again when the file changes, and follows a link to it:
-        // planted now, it leads where the server has no business.
+        // The server reads its certificate again when the file changes, and follows a link to it: a
+        // link planted now leads to a forbidden path.
         let planted = outside.join("cert.pem");
         fs::write(&planted, "no certificate").expect("room for a file");
         let kept = fs::read(&cert).expect("it is there");
-        // In one step: a moment without a file would be a reload that fails for another reason.
+        // Atomically: without the file for a moment, a reload would fail for another reason.
         let link = place.top().join("link");
         symlink(&planted, &link).expect("its place is free");
         fs::rename(&link, &cert).expect("both are ours");
@@ -79,7 +80,7 @@ fn a_path_outside_is_closed_to_a_server_of_root_too() {
     }
 }
 
-/// Of a folder that holds files of others, the sandbox opens the log's file alone.
+/// In a folder that holds files of others, the sandbox opens only the log's file.
 #[test]
 fn an_access_log_in_a_shared_folder_is_made_before_the_sandbox_closes() {
     let place = Place::new();
@@ -109,7 +110,7 @@ fn every_thread_is_confined() {
     drop(server);
 }
 
-/// Sixteen sets of rules are the kernel's limit: a process that follows another adds none.
+/// The kernel's limit is sixteen rule sets: a successor process adds none.
 #[test]
 fn a_confined_server_is_upgraded_any_number_of_times() {
     let place = Place::new();

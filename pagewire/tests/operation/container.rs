@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The folder that a container's image is made of, entered as a container does: another root, a
-//! user without rights, nothing of the host's files. There is no podman on most machines that run
-//! tests, so the image itself is not built here.
+//! The folder that becomes the container's image, entered as a container does: another root, a user
+//! without privileges, no files of the host. Most machines that run tests have no podman, so the
+//! image itself is not built here.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,8 @@ fn files_of_the_image_are_enough_to_serve() {
     fs::write(root.join("media/film.ts"), Clip::of_seconds(31, 2).bytes()).expect("room for it");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
 
-    // A container has these two from the host, here in a mount namespace that ends with it.
+    // A container has these two from the host; here they are in a mount namespace that ends with
+    // it.
     let script = "mount -t proc proc \"$0/proc\" && mount --rbind /dev \"$0/dev\" && \
         exec chroot --userspec=65532:65532 \"$0\" /usr/bin/pagewire \"$@\"";
     let unshare = ["--mount", "--propagation", "private"];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--user`: a port below 1024 is opened as root, and all rights are gone when it is served.
+//! `--user`: a port below 1024 is opened as root, and all privileges are dropped before it is
+//! served.
 
 use std::fs;
 use std::net::TcpListener;
@@ -19,7 +20,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A port below 1024 that nobody listens at.
+/// Returns an unused port below 1024.
 fn low_port() -> Option<u16> {
     (600..1023).rev().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
 }
@@ -42,7 +43,7 @@ fn root_opens_a_low_port_and_keeps_no_right() {
     command.args(["serve", "--user", NOBODY, "--rtsp", "127.0.0.1:0", "--cache"]);
     command.arg(place.cache()).arg(place.folder()).stderr(Stdio::null());
     command.args(["--http", &format!("127.0.0.1:{port}")]);
-    // Measured by root for others of these tests; nobody may not read it.
+    // Measured by root for others of these tests; the user nobody may not read it.
     command.args(["--path", "mmap_gso"]);
     let server = Started::by(&mut command);
     assert_eq!(server.http.port(), port);
@@ -85,7 +86,7 @@ fn users_that_cannot_be_become_are_refused() {
         assert_eq!(outcome.status.code(), Some(2), "{outcome:?}");
         assert!(outcome.stderr.contains(words), "{words}: {}", outcome.stderr);
     }
-    // Who is no root and no such user can become nobody else.
+    // A process that is not root, and is not the user itself, cannot become another user.
     let mut command = Command::new("setpriv");
     command.args([
         "--reuid=12",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes by number: what /proc says of them, and their end, also of those that are no child of
-//! the test.
+//! Processes by number: their status in /proc, and their end, also of processes that are not
+//! children of the test.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::harness::await_true;
 pub(crate) struct Process(pub(crate) u32);
 
 impl Process {
-    /// The lines of `/proc/N/status` by name, of every thread.
+    /// Returns the lines of `/proc/N/status` by name, of every thread.
     pub(crate) fn status(&self, name: &str) -> Vec<String> {
         let folder = format!("/proc/{}/task", self.0);
         let threads = fs::read_dir(folder).expect("it runs").filter_map(Result::ok);
@@ -32,7 +32,7 @@ impl Process {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        // An orphan may stay as a zombie, where process 1 waits for nobody.
+        // An orphan may stay as a zombie, where process 1 does not reap it.
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with(['Z', 'X']))
             || stat.is_empty()
@@ -72,7 +72,7 @@ impl Started {
         let (sender, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             use std::io::{BufRead, BufReader};
-            // Read to the end, so that it never waits for us.
+            // Reads to the end, so that the program never blocks on its output.
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let _ = sender.send(line);
             }

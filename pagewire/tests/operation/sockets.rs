@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets of a service manager: taken by name, checked, and served.
+//! Sockets of a service manager: identified by name, checked, and served.
 //!
 //! Sources: sd_listen_fds(3), sd_notify(3).
 
@@ -16,8 +16,8 @@ use crate::harness::rtsp::Control;
 use crate::harness::watchdog;
 use crate::harness::{PROGRAM, Place, uninterrupted};
 
-/// A command that runs the program with a descriptor as its third, as systemd does: the shell keeps
-/// its number when it becomes the program.
+/// Returns a command that runs the program with a descriptor as its third, as systemd does: the
+/// shell keeps its process ID when it becomes the program.
 fn with_descriptor(descriptor: OwnedFd, name: &str, place: &Place) -> Command {
     let script = "exec 3<&0 </dev/null; export LISTEN_PID=$$; exec \"$0\" \"$@\"";
     let mut command = Command::new("sh");
@@ -38,7 +38,7 @@ fn a_socket_of_the_service_manager_is_served_under_its_name() {
     place.put("film.txt", b"text");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    // Connections are queued before the server runs: nothing is refused.
+    // Connections are queued before the server runs: none is refused.
     let early = std::thread::spawn(move || http(address, "GET", "/film.txt"));
     let mut command = with_descriptor(listener.into(), "http", &place);
     // The address of the manager wins over the configured one.
@@ -72,7 +72,7 @@ fn sockets_that_are_not_what_they_are_named_are_refused() {
     }
 }
 
-/// Variables that have come down from another service are not for this process.
+/// Variables inherited from another service are not for this process.
 #[test]
 fn sockets_of_another_process_are_left_alone() {
     let place = Place::new();
@@ -106,7 +106,7 @@ fn service_manager_is_told_of_start_life_and_end() {
     let ready = heard();
     let status = format!("STATUS=serving rtsp://{} and http://{}", server.rtsp, server.http);
     assert_eq!(ready, format!("READY=1\n{status}\n"));
-    // Ten of them fit into the socket: as seldom as the test's patience allows.
+    // Ten of them fit into the socket: an interval as long as the time limit of the test allows.
     for _ in 0..2 {
         assert_eq!(heard(), "WATCHDOG=1\n");
     }

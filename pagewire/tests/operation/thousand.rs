@@ -18,7 +18,7 @@ use super::upgrade::{SERVES, new_process};
 use crate::harness::clip::Clip;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
 
-/// Of which each tenth is verified packet by packet, and the others are counted.
+/// One in ten is verified packet by packet; the others are counted.
 const SESSIONS: u32 = 1000;
 
 /// Sessions of `pagewire load`, until it ends by itself.
@@ -28,7 +28,7 @@ struct Load {
 }
 
 impl Load {
-    /// Comes back when all sessions play.
+    /// Returns when all sessions play.
     fn start(url: &str) -> Load {
         let sessions = SESSIONS.to_string();
         let mut child = Command::new(PROGRAM)
@@ -44,7 +44,7 @@ impl Load {
         load
     }
 
-    /// The next event of this kind.
+    /// Returns the next event of this kind.
     fn until(&mut self, kind: &str) -> Value {
         for line in self.lines.by_ref() {
             let line = line.expect("its output can be read");
@@ -76,7 +76,7 @@ impl Drop for Load {
     }
 }
 
-/// A server with a file of settings, and one film of 100 kb/s.
+/// Starts a server with a file of settings, and one film of 100 kb/s.
 fn serve() -> Server {
     let place = Place::new();
     let film = Clip { bits_per_second: 100_000, ..Clip::of_seconds(29, 120) };

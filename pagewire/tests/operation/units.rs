@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Units and files of the packages, as far as they can be checked without installing:
+//! Units and files of the packages, as far as they can be checked without installation:
 //! `packaging/check.sh` (`make deb-check`) installs them.
 
 use std::fs;
@@ -48,7 +48,7 @@ fn service_has_an_exposure_below_two() {
 
 #[test]
 fn units_are_what_systemd_understands() {
-    // The program is where the package puts it; here it is elsewhere.
+    // The units name the program's installed path; here it is elsewhere.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
     let copies: Vec<_> = units()
         .into_iter()
@@ -76,7 +76,7 @@ fn configuration_of_the_package_is_read_whole() {
     }
 }
 
-/// The program refuses a name that it has no use for.
+/// The program refuses a socket name that it does not use.
 #[test]
 fn socket_units_name_their_sockets_as_the_program_does() {
     let mut names = Vec::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SIGUSR2 under sessions that play and clients that connect all the time: no packet is lost, no
-//! connection refused; a new program that fails leaves the old one as it was.
+//! SIGUSR2 with playing sessions and continuously connecting clients: no packet is lost, no
+//! connection refused; a new program that fails leaves the old one unchanged.
 
 use std::fs;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::rtsp::{Control, Player};
 use crate::harness::{PROGRAM, Place, Server, await_true};
 
-/// The process that has taken over; its number is in the log.
+/// Returns the process that has taken over; its number is in the log.
 pub(crate) fn new_process(server: &Server) -> Process {
     server.await_log(SERVES);
     let log = server.log();
@@ -27,18 +27,18 @@ pub(crate) fn new_process(server: &Server) -> Process {
 }
 
 const BEFORE_NUMBER: &str = "upgrade: process ";
-/// In the log when a new process has taken over.
+/// Text in the log when a new process has taken over.
 pub(crate) const SERVES: &str = " serves; draining";
 
-/// Clients that come anew all the time, over HTTP and RTSP.
-struct Newcomers {
+/// Clients that connect continuously, over HTTP and RTSP.
+struct NewClients {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU32>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-impl Newcomers {
-    fn start(server: &Server) -> Newcomers {
+impl NewClients {
+    fn start(server: &Server) -> NewClients {
         let (stop, served) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
         let (web, rtsp) = (server.http, server.rtsp);
         let repeat = |ask: Box<dyn Fn() + Send>| {
@@ -57,7 +57,7 @@ impl Newcomers {
                 assert_eq!(answer.status, 200, "{answer:?}");
             })),
         ];
-        Newcomers { stop, served, threads }
+        NewClients { stop, served, threads }
     }
 
     fn served(&self) -> u32 {
@@ -71,13 +71,13 @@ impl Newcomers {
     }
 }
 
-/// A receiver report of one source (RFC 3550 §6.4.2) that counts seven packets as lost.
+/// Returns a receiver report of one source (RFC 3550 §6.4.2) that counts seven packets as lost.
 fn report(ssrc: u32) -> Vec<u8> {
     let mut report = vec![0x81, 201, 0, 7, 0, 0, 0, 1];
     report.extend(ssrc.to_be_bytes());
     report.extend([0, 0, 0, 7]);
     report.resize(32, 0);
-    // An empty list of names, as a compound has (§6.1).
+    // An empty list of names, required in a compound packet (§6.1).
     report.extend([0x80, 202, 0, 0]);
     report
 }
@@ -88,11 +88,11 @@ fn an_upgrade_under_fifty_sessions_loses_no_packet_and_refuses_nobody() {
     let place = Place::new();
     place.put("film.ts", &film);
     place.put("small.txt", b"small");
-    // However long fifty requests take; and these players send no report that keeps them.
+    // Long enough for fifty requests; these players send no report that keeps their sessions alive.
     let options = ["--play-within", "600", "--session-timeout", "600"];
     let server = Server::at(&place, Command::new(PROGRAM), &options);
     server.await_stream("film.ts");
-    let newcomers = Newcomers::start(&server);
+    let new_clients = NewClients::start(&server);
     let mut players: Vec<_> = (0..50).map(|_| Player::set_up(server.rtsp, "film.ts")).collect();
     let firsts: Vec<_> = players.iter_mut().map(Player::play).collect();
     players[0].hear("it plays", |heard| heard.packets.len() > 20);
@@ -101,9 +101,9 @@ fn an_upgrade_under_fifty_sessions_loses_no_packet_and_refuses_nobody() {
     old.send(Signal::USR2);
     let new = new_process(&server);
     assert!(!players[49].heard().packets.is_empty(), "they play beside the upgrade");
-    let before = newcomers.served();
-    await_true("newcomers are served by the new process", || newcomers.served() > before + 20);
-    // What the shared port receives now is for sessions of the old process.
+    let before = new_clients.served();
+    await_true("newcomers are served by the new process", || new_clients.served() > before + 20);
+    // Packets received at the shared port now are for sessions of the old process.
     let (server_rtcp, ssrc) = (players[0].server_rtcp, players[0].ssrc);
     players[0].rtcp().send_to(&report(ssrc), server_rtcp).expect("loopback takes it");
     let packets = film.len().div_ceil(PAYLOAD_BYTES);
@@ -116,7 +116,7 @@ fn an_upgrade_under_fifty_sessions_loses_no_packet_and_refuses_nobody() {
     assert_eq!(late.server_rtcp, server_rtcp, "firewalls see the ports that they know");
     late.play();
     late.hear("it plays", |heard| heard.packets.len() > 20);
-    newcomers.end();
+    new_clients.end();
     assert!(!old.has_ended(), "its clients are still connected");
     for mut player in players {
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
@@ -127,7 +127,7 @@ fn an_upgrade_under_fifty_sessions_loses_no_packet_and_refuses_nobody() {
     let ends = log.lines().filter(|line| line.contains("teardown;")).collect::<Vec<_>>();
     assert_eq!(ends.len(), 50, "{log}");
     assert_eq!(ends.iter().filter(|line| line.contains("the receiver lost 7")).count(), 1, "{log}");
-    // The new one serves alone, and is upgraded in turn.
+    // Only the new process serves now, and is upgraded in turn.
     assert_eq!(http(server.http, "GET", "/small.txt").body, b"small");
     assert_eq!(late.command("TEARDOWN", &[]).status, 200);
     drop(late);
@@ -199,7 +199,7 @@ fn a_reload_during_an_upgrade_reaches_the_new_process() {
     new.await_end();
 }
 
-/// Downloads go on to their end, and their connections are closed behind it.
+/// Downloads continue to their end, and their connections are closed afterwards.
 #[test]
 fn a_download_goes_on_and_its_connection_is_closed_behind_it() {
     let place = Place::new();
@@ -229,7 +229,7 @@ fn a_download_goes_on_and_its_connection_is_closed_behind_it() {
     new.await_end();
 }
 
-/// An administrator who asks the old process would see its sessions.
+/// An administrator whose request reached the old process would see its sessions.
 #[test]
 fn administrators_are_answered_by_the_new_process_alone() {
     let place = Place::new();
@@ -242,7 +242,7 @@ fn administrators_are_answered_by_the_new_process_alone() {
     player.play();
     let sessions = || {
         let mut line = Line::to(admin);
-        // Names of other hosts are refused there.
+        // The administrator's listener refuses names of other hosts.
         line.send(format!(
             "GET /v1/sessions HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"
         ));
@@ -254,7 +254,7 @@ fn administrators_are_answered_by_the_new_process_alone() {
     let old = Process(server.pid());
     old.send(Signal::USR2);
     let new = new_process(&server);
-    // What the old one had accepted before it left its socket is answered still.
+    // A connection that the old process accepted before it closed its socket is still answered.
     await_true("the new process alone answers", || {
         (0..50).all(|_| !sessions().contains("film.ts"))
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers: the page as it is sent: its policy, who gets it and who the table, its files and their
-//! weight, and the parts of the index that it asks for.
+//! Answers: the page as sent: its policy, the choice between page and table, its files and their
+//! size, and the parts of the index that it requests.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::answer::{Answer, Line, http};
 use crate::harness::{PROGRAM, Place, Server};
 
-/// Bytes of the page's own files and of what it brings along, compressed: a promise.
+/// Compressed size of the page's own files and of the bundled ones: a documented limit.
 const WEIGHT_MAX: usize = 250_000;
 const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
 
@@ -47,7 +47,7 @@ fn browsers_get_the_page_and_others_the_table() {
         let policy = page.header("Content-Security-Policy").expect("a policy");
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
         assert!(!policy.contains("unsafe"), "{policy}");
-        // From where the page lies, its files are at the top.
+        // Relative to the page, its files are at the top.
         let depth = target.split('?').next().expect("a path").matches('/').count() - 1;
         let root = if depth == 0 { "./".to_owned() } else { "../".repeat(depth) };
         assert!(text.contains(&format!("src=\"{root}.pagewire/")), "{target}: {text}");
@@ -72,7 +72,7 @@ fn browsers_get_the_page_and_others_the_table() {
     server.stop();
 }
 
-/// The files that a text names, relative to its folder.
+/// Returns the files that a text names, relative to its folder.
 fn named(text: &str) -> Vec<String> {
     let starts = ["from \"./", "import(\"./", "import \"./"];
     let found = starts.iter().flat_map(|start| text.split(start).skip(1));
@@ -116,7 +116,7 @@ fn files_of_the_page_are_compressed_kept_and_weigh_little() {
     let weight: usize = weights.values().sum::<usize>() + page.len();
     println!("the page weighs {weight} bytes: {weights:?}");
     assert!(weight < WEIGHT_MAX, "{weight} bytes: {weights:?}");
-    // An older page finds the files of this one, and asks each time.
+    // An older page finds the files of this version, and revalidates them each time.
     let old = fetch(&server, "/.pagewire/0123456789abcdef/app.js", "");
     assert_eq!((old.status, old.header("Cache-Control")), (200, Some("no-cache")));
     for missing in ["/.pagewire/", "/.pagewire/x", "/.pagewire/x/..%2fapp.js", "/.pagewire/x/y.js"]

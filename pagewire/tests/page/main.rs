@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page: as it is sent ([`answers`]: the policy, the table for others, the weight), and as
-//! people use it in a browser ([`clients`]).
+//! The page: as sent ([`answers`]: the policy, the table for others, the size), and as people use
+//! it in a browser ([`clients`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--path auto` takes the way of receiving that the calibration of this machine has as cheapest.
+//! `--path auto` selects the receive path that the calibration of this machine ranks as cheapest.
 //!
 //! Does not assert which path that is.
 
@@ -20,8 +20,9 @@ fn program(place: &Place) -> Command {
     command
 }
 
-/// Records a clip with what is kept at the place, and names the way that was taken.
-fn way_taken(place: &Place, options: &[&str]) -> String {
+/// Records a clip with the calibration kept at the place, and returns the name of the selected
+/// path.
+fn path_chosen(place: &Place, options: &[&str]) -> String {
     let clip = Clip::of_seconds(3, 2).bytes();
     let (port, name) = (free_port(), format!("{}.ts", options.len()));
     let pattern = place.folder().join(&name);
@@ -66,15 +67,15 @@ fn auto_takes_the_cheapest_way_that_was_measured() {
     };
     for cheapest in ["recvfrom", "recvmmsg", "recvmmsg_gro"] {
         keep_as_cheapest(&mut forged, cheapest);
-        assert_eq!(way_taken(&place, &[]), cheapest);
+        assert_eq!(path_chosen(&place, &[]), cheapest);
     }
-    // Paths that take frames off the device are used by name alone, whatever they cost.
+    // Paths that receive frames from the device are used only by name, whatever they cost.
     keep_as_cheapest(&mut forged, "xdp");
-    let taken = way_taken(&place, &[]);
-    assert!(!["xdp", "packet_ring"].contains(&&*taken), "{taken}");
+    let chosen = path_chosen(&place, &[]);
+    assert!(!["xdp", "packet_ring"].contains(&&*chosen), "{chosen}");
     keep_as_cheapest(&mut forged, "recvfrom");
-    assert_eq!(way_taken(&place, &["--path", "recvmmsg"]), "recvmmsg");
+    assert_eq!(path_chosen(&place, &["--path", "recvmmsg"]), "recvmmsg");
 }
 
-/// Against hanging; a measurement takes some seconds.
+/// Guards against hanging; a measurement takes some seconds.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Disks that are full or slow, and a recorder that is killed: what was written is intact, and what
-//! was not is counted.
+//! Disks that are full or slow, and a recorder that is killed: written data is intact, and dropped
+//! data is counted.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,7 +19,7 @@ fn a_file_at_its_limit_is_cut_to_whole_packets_and_served() {
     let clip = Clip::of_seconds(1, 20).bytes();
     let port = free_port();
     let mut limited = Command::new("sh");
-    // In units of 512 bytes.
+    // `ulimit -f` counts blocks of 512 bytes.
     limited.args(["-c", "ulimit -f 1000 && exec \"$0\" \"$@\"", PROGRAM]);
     let pattern = place.folder().join("0.ts");
     let options = ["-o", pattern.to_str().expect("UTF-8")];
@@ -33,8 +33,8 @@ fn a_file_at_its_limit_is_cut_to_whole_packets_and_served() {
     assert!(ended.contains("File too large"), "{ended}");
     assert_eq!(recorded.figure("written_bytes"), whole as u64);
     let dropped = recorded.figure("dropped_by_disk") as usize * 188;
-    let taken = recorded.figure("payload_bytes") as usize;
-    assert_eq!(whole + dropped, taken);
+    let accepted = recorded.figure("payload_bytes") as usize;
+    assert_eq!(whole + dropped, accepted);
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
     server.await_stream("0.ts");
     server.stop();
@@ -83,7 +83,7 @@ fn a_disk_that_stands_still_costs_whole_packets_that_are_counted() {
     assert!(made.expect("mkfifo(1) is everywhere").success());
     let options = ["-o", pipe.to_str().expect("UTF-8"), "--queue-mib", "1"];
     let recorder = Recorder::by(Command::new(PROGRAM), &place, &[url(port)], &options);
-    // Opened, so that the writer begins; read only when all has been sent.
+    // The pipe is opened so that the writer begins, and read only after everything has been sent.
     let opened = {
         let pipe = pipe.clone();
         spawn(move || File::open(pipe).expect("a pipe"))
@@ -114,7 +114,7 @@ fn killed_at_any_moment_it_leaves_what_it_had_written() {
     let rounds: Vec<_> = rounds.collect();
     let places: Vec<_> =
         rounds.into_iter().map(|round| round.join().expect("said above")).collect();
-    // One of them is played on: what was torn is no obstacle.
+    // One of the files is played: a truncated end does not prevent it.
     let server = Server::at(&places[0], Command::new(PROGRAM), &[]);
     server.await_stream("0.ts");
     server.stop();
@@ -133,12 +133,12 @@ fn kill_once(round: u64) -> Place {
                 sender.await_room();
             }
             sender.send(payload);
-            // Two seconds in all, over which the rounds' ends are spread.
+            // Sending lasts two seconds, over which the kills of the rounds are spread.
             sleep(Duration::from_micros(700));
         }
     });
     recorder.await_bytes("0.ts", 188);
-    // Spread over what is left of the stream, on no beat of the recorder's.
+    // The kill times are spread over the rest of the stream and share no period with the recorder.
     sleep(Duration::from_micros(round * round * 20_011 + 137 * round));
     recorder.kill();
     let written = fs::read(place.folder().join("0.ts")).expect("a file");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An RTSP server that announces, refuses and ends as a test tells it to: what servers other than
-//! ours do, and cameras.
+//! An RTSP server that announces, refuses and ends as a test specifies: the behaviour of
+//! third-party servers and cameras.
 //!
-//! It reads requests by hand and shares nothing with the client under test.
+//! It parses requests by hand and shares no code with the client under test.
 //!
-//! Sources: RFC 2326 §10, C.1.5; RFC 3550 §6.6.
-//! Does not seek: a PLAY sends the stream from its start, or the part that the test says.
+//! Sources: RFC 2326 §10, C.1.5; RFC 3550 §6.6. Does not seek: a PLAY sends the stream from its
+//! start, or the part that the test specifies.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -24,21 +24,21 @@ pub(crate) struct Script {
     pub(crate) stream: Vec<u8>,
     /// Duration of sending the stream.
     pub(crate) length: Duration,
-    /// The description's media section, and what goes before it.
+    /// The description's media section, and the lines before it.
     pub(crate) range: &'static str,
     pub(crate) media: &'static str,
     /// Headers of the answer to PLAY, whole lines.
     pub(crate) play: &'static str,
-    /// The next sessions' parts of the stream, in thousandths, and headers of the answers to PLAY;
-    /// then the whole.
+    /// Parts of the stream for the next sessions, in thousandths, and headers of the answers to
+    /// PLAY; later sessions get the whole.
     pub(crate) parts: Vec<(Range<u32>, &'static str)>,
     /// PLAY is answered after the first packets.
     pub(crate) answers_late: bool,
-    /// RTP timestamps go on with the time, so many times as fast.
+    /// RTP timestamps advance with time, multiplied by this rate.
     pub(crate) clock_rate: f64,
     pub(crate) says_bye: bool,
     pub(crate) closes: bool,
-    /// The next requests of a method that are refused, with the status line's end.
+    /// Upcoming requests that are refused: the method, and the rest of the status line.
     pub(crate) refusals: Vec<(&'static str, &'static str)>,
 }
 
@@ -60,7 +60,7 @@ impl Script {
     }
 }
 
-/// The server, and the methods that it was asked for.
+/// The server, and the methods it has received.
 pub(crate) struct Fake {
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
@@ -89,7 +89,7 @@ impl Fake {
         Fake { url: format!("rtsp://{address}/title"), address, asked, cnames }
     }
 
-    /// Canonical names in receiver reports, one for each datagram.
+    /// Waits for canonical names in receiver reports, one for each datagram.
     #[track_caller]
     pub(crate) fn await_cnames(&self, count: usize) -> Vec<String> {
         let names = || self.cnames.lock().expect("nobody panics with it").clone();
@@ -97,7 +97,7 @@ impl Fake {
         names()
     }
 
-    /// Number of requests of a method.
+    /// Returns the number of requests of a method.
     pub(crate) fn asked(&self, method: &str) -> usize {
         let asked = self.asked.lock().expect("nobody panics with it");
         asked.iter().filter(|found| *found == method).count()
@@ -208,10 +208,10 @@ fn play(
 }
 
 pub(crate) const MP2T: &str = "m=video 0 RTP/AVP 33\r\n";
-/// As cameras describe themselves.
+/// A typical description by a camera.
 pub(crate) const JPEG: &str = "m=video 0 RTP/AVP 26\r\n\
     m=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=title\r\nt=0 0\r\n";
 const SSRC: u32 = 0x0bad_cafe;
-/// They wrap while the stream is played.
+/// Timestamps wrap while the stream is played.
 const FIRST_TIMESTAMP: u32 = u32::MAX - 90_000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Playing a recording while it is written: it is followed to its end, whether the recorder ends or
-//! is killed. That it never comes faster than it plays is judged by [`crate::timed`].
+//! Playing a recording while it is written: play follows it to its end, whether the recorder ends
+//! or is killed. The upper limit on its rate is judged by [`crate::timed`].
 //!
 //! Sources: RFC 2326 §3.6, §10.5, §12.29; RFC 3550 §6.6; fcntl_locking(2).
 
@@ -17,7 +17,7 @@ use crate::harness::recorder::{Recorder, Sender, free_port, url};
 use crate::harness::rtsp::{Control, Player};
 use crate::harness::{PROGRAM, Place, Server};
 
-/// A recorder, a source that sends to it at its own pace, and a server of what is recorded.
+/// A recorder, a source that sends to it at its own pace, and a server of the recording.
 pub(crate) struct Scene {
     place: Place,
     pub(crate) clip: Arc<Vec<u8>>,
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A source of so many seconds, which sends the first [`AHEAD_S`] at once.
+    /// Starts a source of so many seconds, which sends the first [`AHEAD_S`] at once.
     pub(crate) fn begin(seed: u64, seconds: u64) -> Scene {
         let place = Place::new();
         let clip = Arc::new(Clip::of_seconds(seed, seconds).bytes());
@@ -60,7 +60,7 @@ impl Scene {
         Scene { place, clip, recorder, source, stop, server }
     }
 
-    /// A player that plays from there on, with the answer to PLAY, and when it began.
+    /// Starts a player from this position; returns it with the answer to PLAY, and the start time.
     pub(crate) fn play(&self, from: &str) -> (Player, Answer, Instant) {
         let mut player = Player::set_up(self.server.rtsp, "0.ts");
         let began = Instant::now();
@@ -99,12 +99,12 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     let (first, answer, _) = scene.play("0");
     assert_eq!(range(&answer), "npt=0.000-");
     let first_sequence = sequence(&answer);
-    // From the current end: this viewer waits for bytes that are not there yet.
+    // From the current end: this viewer waits for bytes that do not exist yet.
     let (live, live_answer, _) = scene.play("now");
     assert!(range(&live_answer).ends_with('-'), "{live_answer:?}");
     let live_sequence = sequence(&live_answer);
     assert!(live_sequence.wrapping_sub(first_sequence) >= PACKETS_PER_S as u16);
-    // A viewer who comes late can go back.
+    // A late viewer can seek back.
     scene.recorder.await_bytes("0.ts", 5 * BYTES_PER_S);
     let (mut late, back, _) = scene.play("3");
     let start = range(&back).trim_start_matches("npt=").trim_end_matches('-').to_owned();
@@ -116,7 +116,7 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     // The bytes written after it began arrive too, except those of the last seconds.
     let all = scene.clip.len().div_ceil(PAYLOAD_BYTES) as f64;
     first.hear("what was written", |heard| heard.packets.len() as f64 > all - 3.0 * PACKETS_PER_S);
-    // Nothing comes any more, and whoever has caught up waits: the recorder is there.
+    // The source is silent, and a viewer at the end waits, because the recorder still runs.
     thread::sleep(Duration::from_secs(1));
     assert!(live.heard().byes.is_empty() && first.heard().byes.is_empty());
     scene.recorder.stop().well();
@@ -142,8 +142,8 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     scene.server.stop();
 }
 
-/// A recording has no end while it is written and has one afterwards: the second recorder has all
-/// of it then, and does not ask for it from its start.
+/// A recording has no end while it is written and has one afterwards: the second recorder is then
+/// complete, and does not request it from its start.
 #[test]
 fn a_recording_of_a_recording_has_everything_once() {
     let scene = Scene::begin(43, 5);
@@ -160,7 +160,7 @@ fn a_recording_of_a_recording_has_everything_once() {
     scene.server.stop();
 }
 
-/// A source without an end is not played from its start again when its server was away.
+/// A source without an end is not played from its start again after an outage of its server.
 #[test]
 fn a_recording_of_a_recording_goes_on_where_its_server_went_away() {
     let scene = Scene::begin(44, 6);
@@ -178,7 +178,7 @@ fn a_recording_of_a_recording_goes_on_where_its_server_went_away() {
     recorder.stop().well();
     let again = again.ended().well();
     assert_eq!(again.stream(0)["ended"], "complete", "{:#}\n{}", again.summary, again.log);
-    // It goes on at an entry point: a second or two are there twice, nothing is missing.
+    // It continues at an entry point: a second or two are duplicated, nothing is missing.
     let written = recorded(&second);
     let before = written.iter().zip(&*clip).take_while(|(a, b)| a == b).count() / 188 * 188;
     let twice = written.len() as u64 - clip.len() as u64;
@@ -200,15 +200,15 @@ fn viewers_of_a_recorder_that_is_killed_see_what_it_wrote_to_its_end() {
     hear_out(&first);
     hear_out(&live);
     let whole = first.heard().assert_gapless(&scene.clip, first_sequence);
-    // A torn packet at the end is none.
+    // A truncated packet at the end does not count.
     let packets = recorded.len() / 188 * 188;
     assert_eq!(whole.len(), packets, "of {} bytes recorded", recorded.len());
     scene.source.join().expect("it was stopped");
     scene.server.stop();
 }
 
-/// Of [`Clip::of_seconds`].
+/// Rate of [`Clip::of_seconds`].
 const BYTES_PER_S: u64 = 500_000 / 8;
 pub(crate) const PACKETS_PER_S: f64 = 500_000.0 / 8.0 / PAYLOAD_BYTES as f64;
-/// Seconds of the source that are recorded before anybody plays.
+/// Seconds of the source that are recorded before the first play.
 const AHEAD_S: u64 = 4;

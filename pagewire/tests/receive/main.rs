@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire receive`, as built: what is sent to it is in its files, byte for byte, whatever the
-//! way of receiving; and whatever senders, disks and the network do, there is a count or a clear
-//! word for it.
+//! `pagewire receive`, as built: sent data is in its files, byte for byte, with every receive path;
+//! faults of senders, disks and the network result in a count or a clear message.
 //!
-//! One file a kind: [`choice`] (which way of receiving), [`recording`] (files equal what was sent),
-//! [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP, by [`fake`]),
-//! [`relays`] (sent on), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and
-//! interfaces, in a network of their own), [`following`] (played while it is written). Only
-//! [`timed`] asserts that something comes in time.
+//! One file per kind: [`choice`] (selection of the receive path), [`recording`] (files equal the
+//! sent data), [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP,
+//! with the server in [`fake`]), [`relays`] (forwarding), [`disks`] (full, slow, and the recorder
+//! killed), [`networks`] (multicast groups and interfaces, in a network of their own),
+//! [`following`] (a file played while it is written). Only [`timed`] asserts punctuality.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +30,7 @@ mod titles;
 
 use std::path::Path;
 
-/// Asserts that a file has these bytes, and says where they differ if they do.
+/// Asserts that a file has these bytes, and reports the first difference.
 #[track_caller]
 fn assert_file(path: &Path, sent: &[u8]) {
     let written = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

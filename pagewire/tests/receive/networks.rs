@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups and interfaces, in a network of their own (`unshare -Urn`): joined, source-specific, gone
-//! and back.
+//! Groups and interfaces, in a network of their own (`unshare -Urn`): joined, source-specific, down
+//! and up again.
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,13 +14,13 @@ use crate::harness::recorder::{Recorder, Sender};
 use crate::harness::{PROGRAM, Place, await_ok};
 use crate::network::{self, Owner, sh};
 
-/// A loopback that takes groups, with two addresses.
+/// A loopback that supports groups, with two addresses.
 const LOOPBACK: &str = "ip link set lo up multicast on
     ip address add 10.9.0.1/32 dev lo
     ip address add 10.9.0.2/32 dev lo
     ip route add 224.0.0.0/4 dev lo";
 
-/// Two ends of a cable, in one network.
+/// A veth pair in one network.
 const CABLE: &str = "ip link set lo up
     ip link add left type veth peer name right
     ip link set left up && ip link set right up
@@ -61,7 +61,7 @@ fn groups_are_joined_for_the_sources_named() {
     let recorded = recorder.stop().well();
     assert_file(&place.folder().join("0.ts"), &clips[0]);
     assert_file(&place.folder().join("1.ts"), &clips[1]);
-    // The kernel let nothing of the other sender through.
+    // The kernel passed no packet of the other sender.
     assert_eq!(recorded.stream(1)["unexpected_source"], 0, "{:#}", recorded.summary);
     assert_eq!(
         recorded.stream(1)["sender"].as_str().map(|s| s.starts_with("10.9.0.1:")),
@@ -103,7 +103,7 @@ fn an_interface_that_goes_and_comes_back_is_joined_again() {
         ip route add 224.0.0.0/4 dev left
         sysctl -qw net.ipv4.conf.right.rp_filter=0 net.ipv4.conf.right.accept_local=1");
     await_membership("right", "010101EF");
-    // An outage is a silence of a second or more.
+    // A silence of a second or more counts as an outage.
     sleep(Duration::from_millis(1500));
     send(&clip[half..]);
     let recorded = recorder.stop().well();
@@ -112,7 +112,7 @@ fn an_interface_that_goes_and_comes_back_is_joined_again() {
     assert!(recorded.figure("outages") >= 1);
 }
 
-/// Waits until a group, as a number in the host's order of bytes, is joined at a device.
+/// Waits until a group, as a number in host byte order, is joined at a device.
 fn await_membership(device: &str, group: &str) {
     await_ok(|| {
         let joined = fs::read_to_string("/proc/net/igmp").expect("the kernel has IPv4");
@@ -143,7 +143,7 @@ fn a_way_that_is_refused_is_named_and_the_next_taken() {
         eprintln!("skip: rights: no xdp among the ways of receiving: {known}");
         return;
     }
-    // In a namespace of users nobody may load a program into the kernel.
+    // In a user namespace no process may load a program into the kernel.
     let place = Place::new();
     let clip = Clip::of_seconds(5, 2).bytes();
     let url = "udp://127.0.0.1:5004?interface=lo".to_owned();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files equal what was sent.
+//! Files equal the sent data.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -31,7 +31,7 @@ fn recvfrom_records_rtp_and_bare_streams_byte_for_byte() {
     record_by("recvfrom");
 }
 
-/// Records by a way of receiving that ordinary sockets have: every host has it.
+/// Records with a receive path for ordinary sockets, which every host supports.
 fn record_by(path: &str) {
     let place = Place::new();
     let clips = [1, 2].map(|seed| Clip::of_seconds(seed, 8).bytes());
@@ -52,8 +52,8 @@ fn record_by(path: &str) {
     }
     assert_eq!(recorded.stream(0)["form"], "rtp");
     assert_eq!(recorded.stream(1)["form"], "ts");
-    let taken = &recorded.summary["path"];
-    assert!(path == "auto" || taken == path, "{taken} instead of {path}");
+    let chosen = &recorded.summary["path"];
+    assert!(path == "auto" || chosen == path, "{chosen} instead of {path}");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn files_by_size_begin_where_play_can_start_and_add_up_to_the_stream() {
 fn files_by_time_begin_where_play_can_start_and_add_up_to_the_stream() {
     let clip = Clip::of_seconds(5, 600).bytes();
     record_in_files(["--rotate-seconds", "1"], |sender, place| {
-        // Seconds of the stream, until one of the clock is over.
+        // Seconds of the stream, until one second of the clock has passed.
         let sent = Cell::new(0);
         let sender = RefCell::new(sender);
         await_true("a second file", || {
@@ -115,7 +115,7 @@ fn files_by_time_begin_where_play_can_start_and_add_up_to_the_stream() {
     });
 }
 
-/// Records what `send` sends, and returns the files: all begin where play can start.
+/// Records the packets that `send` sends, and returns the files: each begins where play can start.
 fn record_in_files(
     rotation: [&str; 2],
     send: impl FnOnce(&mut Sender, &Place) -> Vec<u8>,
@@ -135,7 +135,7 @@ fn record_in_files(
     assert_eq!(recorded.summary["syncs"], pieces.len());
     assert!(pieces.concat() == sent, "{:?}", pieces.iter().map(Vec::len).collect::<Vec<_>>());
     for piece in &pieces {
-        // PAT, PMT and a picture that says so (ISO/IEC 13818-1 §2.4.3.5).
+        // PAT, PMT and a picture with the random access indicator (ISO/IEC 13818-1 §2.4.3.5).
         let pids = [0, 1, 2].map(|packet: usize| piece[188 * packet + 2]);
         assert_eq!((piece.len() % 188, pids, piece[188 * 2 + 5] & 0x40), (0, [0, 0, 1], 0x40));
     }
@@ -162,7 +162,7 @@ fn a_recording_is_served_at_once_and_not_read_again() {
     let row = server.await_stream("0.ts");
     assert_eq!(row["stream"]["packets"], clip.len().div_ceil(PAYLOAD_BYTES));
     server.stop();
-    // A server that had to read the file would have written the plan anew.
+    // A server that had to read the file would have rewritten the plan.
     assert_eq!(fs::metadata(&plan).expect("it is there").modified().expect("a time"), kept);
 }
 
@@ -192,7 +192,7 @@ fn packets_out_of_order_and_repeated_are_put_right() {
     assert_file(&place.folder().join("0.ts"), &clip);
     let pairs = packets.len() / 2;
     assert_eq!(recorded.figure("duplicates"), repeated);
-    // The first of all came before there was an order.
+    // The first of all arrived before an order was established.
     assert_eq!(recorded.figure("reordered"), pairs as u64 - 1, "{:#}", recorded.summary);
     assert_eq!((recorded.figure("lost"), recorded.figure("continuity_errors")), (0, 0));
 }

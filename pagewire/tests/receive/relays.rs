@@ -35,7 +35,7 @@ fn relay(is_recorded: bool) {
     let mut sender = Sender::rtp(port, 7, 65_500);
     let sent: Vec<_> = clip.chunks(PAYLOAD_BYTES).map(|p| sender.datagram(p)).collect();
     let mut buffer = vec![0; 65_536];
-    // No more are on the way than a socket holds.
+    // At most as many packets are in transit as a socket holds.
     for (index, burst) in sent.chunks(BURST).enumerate() {
         burst.iter().for_each(|datagram| sender.send_raw(datagram));
         for (number, datagram) in burst.iter().enumerate() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever senders do: what does not belong is counted and not recorded, what does is not lost.
+//! Any behaviour of senders: foreign packets are counted and not recorded, packets of the stream
+//! are not lost.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -35,7 +36,8 @@ fn what_is_no_stream_is_counted_by_kind() {
     sender.await_room();
     sender.send_raw(&oversized);
     sender.send_raw(&other_type);
-    // Whole, with the number of `good`, which was never sent; and one with half a packet in it.
+    // A whole packet with the number of `good`, which was never sent; and one with half a packet in
+    // it.
     let rtp = sender.rtp.as_mut().expect("RTP");
     rtp.sequence = rtp.sequence.wrapping_sub(1);
     sender.send(&[0x47; 100]);
@@ -73,7 +75,7 @@ fn a_flood_of_sources_takes_nothing_over() {
             sender.send(&clip[range]);
         }
     }
-    // The last junk waits for a successor until a packet of the stream shows it the door.
+    // The last junk packet waits for a successor until a packet of the stream displaces it.
     let recorded = recorder.stop().well();
     assert_file(&place.folder().join("0.ts"), &clip);
     assert_eq!(recorded.stream(0)["ssrc"], "00000007");
@@ -84,11 +86,11 @@ fn a_flood_of_sources_takes_nothing_over() {
 
 #[test]
 fn a_source_that_restarts_or_comes_back_as_another_is_recorded_on() {
-    // Where the sender or the recorder stands still for a second, that is another.
+    // Where the sender or the recorder pauses for a second, that is another outage.
     assert!(outages_of_a_source_that_comes_back() >= 1);
 }
 
-/// Asserts the recording; returns the outages that it counted, one of which there was.
+/// Asserts the recording; returns the outages that it counted, one of which was intended.
 pub(crate) fn outages_of_a_source_that_comes_back() -> u64 {
     let place = Place::new();
     let clip = Clip::of_seconds(3, 18).bytes();
@@ -97,10 +99,10 @@ pub(crate) fn outages_of_a_source_that_comes_back() -> u64 {
     let recorder = Recorder::start(&place, &[url(port)], &[]);
     let mut sender = Sender::rtp(port, 7, 100);
     sender.send_all(&clip[..third]);
-    // The same source begins its numbers anew.
+    // The same source restarts its sequence numbers.
     sender.rtp.as_mut().expect("RTP").sequence = 40_000;
     sender.send_all(&clip[third..2 * third]);
-    // Another comes after a silence of a second or more; nothing of its start is lost.
+    // Another source starts after a silence of a second or more; nothing of its start is lost.
     sleep(Duration::from_millis(1500));
     let mut other = Sender::rtp(port, 8, 65_535);
     other.send_all(&clip[2 * third..]);
@@ -125,7 +127,8 @@ fn losses_are_counted_and_what_is_too_late_is_not_put_in() {
         if number % BURST == 0 {
             sender.await_room();
         }
-        // One is lost, one comes when all behind it is in the file: nobody waits for either.
+        // One packet is lost, one arrives when all later packets are in the file: the recorder
+        // waits for neither.
         if number == 61 {
             recorder.await_bytes("0.ts", (61 - 2) * PAYLOAD_BYTES as u64);
             sender.send_raw(&packets[50]);
@@ -163,7 +166,7 @@ fn a_server_that_goes_away_is_asked_again_and_the_film_is_whole() {
     let recorded = recorder.ended().well();
     assert_eq!(recorded.stream(0)["ended"], "complete", "{:#}", recorded.summary);
     assert!(recorded.figure("sessions") >= 2);
-    // Play goes on at an entry point: something may be there twice, nothing is missing.
+    // Play continues at an entry point: something may be duplicated, nothing is missing.
     let written = std::fs::read(place.folder().join("0.ts")).expect("a file");
     let before = written.iter().zip(&clip).take_while(|(a, b)| a == b).count() / 188 * 188;
     let after = &written[before..];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTSP servers of all kinds: a title is recorded once and whole, a live source as long as it
-//! comes, and what cannot be recorded ends with its reason.
+//! sends, and a source that cannot be recorded ends with its reason.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -79,14 +79,14 @@ fn record_twice(script: Script, options: &[&str]) {
     assert!(written.starts_with(&stream.repeat(2)), "{} bytes", written.len());
 }
 
-/// RFC 7022: who hears the reports of two sessions cannot tell that they are of one recorder.
+/// RFC 7022: the reports of two sessions do not reveal that they are of one recorder.
 #[test]
 fn every_session_has_a_canonical_name_of_its_own() {
     let place = Place::new();
     let fakes = [Fake::start(title(11)), Fake::start(title(12))];
     let urls = fakes.each_ref().map(|fake| fake.url.clone());
     Recorder::start(&place, &urls, &[]).ended().well();
-    // The last report and BYE leave when a session ends.
+    // The last report and BYE are sent when a session ends.
     let names = fakes.each_ref().map(|fake| fake.await_cnames(2));
     for names in &names {
         assert_cname(&names[0]);
@@ -100,7 +100,8 @@ fn what_cannot_be_recorded_ends_with_its_reason() {
     refuse_all();
 }
 
-/// Records from servers that refuse or offer what cannot be received; gives the durations.
+/// Records from servers that refuse, or that offer streams that cannot be received; returns the
+/// durations.
 pub(crate) fn refuse_all() -> Vec<(&'static str, Duration)> {
     let mut took = Vec::new();
     let refused = |method, status| Script { refusals: vec![(method, status)], ..title(8) };
@@ -117,7 +118,7 @@ pub(crate) fn refuse_all() -> Vec<(&'static str, Duration)> {
         let place = Place::new();
         let fake = Fake::start(script);
         let began = Instant::now();
-        // By default a server that refuses UDP is asked for TCP.
+        // By default a server that refuses UDP is tried over TCP.
         let only_udp = ["--transport", "udp"];
         let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &only_udp);
         let recorded = recorder.ended();
@@ -145,7 +146,7 @@ fn a_camera_is_refused_with_the_command_that_records_it() {
     assert!(ended.contains(&command) && ended.contains("receive udp://127.0.0.1:5004`"), "{ended}");
     assert!(!ended.contains("byte ") && !ended.contains("RFC"), "{ended}");
 
-    // One that wants a password gets it from ffmpeg.
+    // A server that requires a password is recorded through ffmpeg.
     let place = Place::new();
     let fake =
         Fake::start(Script { refusals: vec![("DESCRIBE", "401 Unauthorized")], ..title(14) });
@@ -226,7 +227,7 @@ fn refused_packets_are_counted_by_reason() {
     for _ in 0..3 {
         sender.send_raw(&other);
     }
-    // Another source of the same socket, once: not enough to be followed.
+    // Another source at the same socket, once: not enough to be followed.
     (other[1], other[11]) = (33, 99);
     sender.send_raw(&other);
     Sender::rtp(port, 8, 5).send(&clip[..1316]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings by the clock: viewers of one that is being written get no more than plays, refusals
-//! come at once, and a title has an end even where its server goes on.
+//! Recordings with time limits: viewers of one that is being written get data at most at the rate
+//! of play, refusals are immediate, and a title has an end even where its server continues.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::senders;
 use crate::servers;
 use crate::titles::{record, stopped_title, title};
 
-/// Waits for BYE; asserts that at no time more had come than plays in that time.
+/// Waits for BYE; asserts that at no time more data had arrived than plays in that time.
 #[track_caller]
 fn hear_out(what: &str, player: &Player, began: Instant) {
     loop {
         let heard = player.heard();
         let (packets, is_over) = (heard.packets.len() as f64, !heard.byes.is_empty());
         drop(heard);
-        // A burst ahead, and what the test itself is late by.
+        // A burst ahead, and the lateness of the test itself.
         let most = PACKETS_PER_S * (began.elapsed().as_secs_f64() + 0.5);
         assert!(packets <= most, "{what}: {packets} packets after {:?}", began.elapsed());
         if is_over {
@@ -36,7 +36,7 @@ fn a_recording_that_is_written_never_comes_faster_than_it_plays() {
     let (first, _, first_began) = scene.play("0");
     let (live, _, live_began) = scene.play("now");
     scene.source.join().expect("it sends all");
-    // Whoever has caught up waits: the recorder is there.
+    // A viewer at the end waits, because the recorder still runs.
     thread::sleep(Duration::from_secs(4));
     assert!(live.heard().byes.is_empty() && first.heard().byes.is_empty());
     let all = scene.clip.len() as f64 / (PACKETS_PER_S * 1316.0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Titles that break off: they are taken up where that was and nowhere else, and are complete when
-//! they are; what has come is kept.
+//! Titles that break off: they are resumed at the point of the break and nowhere else, and end when
+//! they are complete; received data is kept.
 //!
 //! Sources: RFC 2326 §10.5, §12.29; RFC 3550 §6.6.
 
@@ -22,7 +22,7 @@ pub(crate) fn title(seed: u64) -> Script {
     }
 }
 
-/// The first so many thousandths of a stream, as the server sends them.
+/// Returns the first so many thousandths of a stream, as the server sends them.
 fn part(stream: &[u8], thousandths: usize) -> &[u8] {
     let packets = stream.len().div_ceil(PAYLOAD_BYTES) * thousandths / 1000;
     &stream[..stream.len().min(packets * PAYLOAD_BYTES)]
@@ -35,7 +35,8 @@ pub(crate) fn record(script: Script) -> (Place, Fake, Recorded) {
     (place, fake, recorded)
 }
 
-/// Asserts that a title has failed with a reason that has these words, and that this was kept.
+/// Asserts that a title has failed with a reason that has these words, and that these bytes were
+/// kept.
 #[track_caller]
 fn assert_failed(script: Script, words: &[&str], kept: &[u8]) {
     let (place, fake, recorded) = record(script);
@@ -48,7 +49,8 @@ fn assert_failed(script: Script, words: &[&str], kept: &[u8]) {
 
 #[test]
 fn bye_twice_at_one_place_is_the_end_only_where_little_is_missing() {
-    // Half of it, and again some packets of that: the server goes on at an entry before.
+    // Half of it, and then some of the same packets again: the server resumes at an earlier entry
+    // point.
     let again = [(0..500, ""), (450..500, "Range: npt=12.0-28.0\r\n")];
     let script = Script { parts: again.into(), ..title(22) };
     let begin = packets(&script.stream, 450);
@@ -56,7 +58,7 @@ fn bye_twice_at_one_place_is_the_end_only_where_little_is_missing() {
     let words = ["the server said BYE twice at 12.", " of the 28.0 s that it announced: "];
     assert_failed(script, &words, &kept);
 
-    // All but the last second and a bit, by its announcement.
+    // All except the last second and a bit, by its announcement.
     let all = [(0..1000, ""), (950..1000, "Range: npt=25.9-28.0\r\n")];
     let script = Script { parts: all.into(), ..title(23) };
     let expected = [&script.stream[..], &script.stream[packets(&script.stream, 950)..]].concat();
@@ -94,7 +96,8 @@ fn packets(stream: &[u8], thousandths: usize) -> usize {
 
 #[test]
 fn a_server_that_begins_again_is_not_recorded_twice() {
-    // It sends before it answers: what came is held, and belongs nowhere.
+    // It sends before it answers: the packets are held back, and the answer gives no position at
+    // which they could be recorded.
     for (answer, words) in [
         ("", &["asked for what comes from 12.", " s on, the server does not say where it began"]),
         (
@@ -161,7 +164,7 @@ fn a_title_that_is_stopped_says_how_much_of_it_came() {
     assert!((0.0..19.0).contains(&reached), "{reached}: it has 20 s");
 }
 
-/// Result of three seconds of a title of 20 s.
+/// Returns the result of three seconds of a title of 20 s.
 pub(crate) fn stopped_title() -> Recorded {
     let place = Place::new();
     let slow = Script { clock_rate: 1.0, length: Duration::from_secs(20), ..title(29) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A throw-away authority and the certificates that it issues, as files that a server and its
+//! A temporary authority and the certificates that it issues, as files that a server and its
 //! clients read.
 //!
 //! Sources: RFC 5280; the 366 days that Mozilla's recommendations allow a certificate.
@@ -40,17 +40,17 @@ impl Authority {
         authority
     }
 
-    /// File of the authority's own certificate, for clients.
+    /// Returns the file of the authority's own certificate, for clients.
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.join("root.pem")
     }
 
-    /// File of the server's certificate.
+    /// Returns the file of the server's certificate.
     pub(crate) fn cert(&self) -> PathBuf {
         self.folder.join("cert.pem")
     }
 
-    /// File of the server's key.
+    /// Returns the file of the server's key.
     pub(crate) fn key(&self) -> PathBuf {
         self.folder.join("key.pem")
     }
@@ -77,7 +77,7 @@ impl Authority {
         Pair { cert: made.pem(), key: key.serialize_pem(), der: made.der().clone() }
     }
 
-    /// Writes a pair to the server's files, each whole from the moment it has its name.
+    /// Writes a pair to the server's files, each complete from the moment it has its name.
     pub(crate) fn put(&self, pair: &Pair) {
         for (target, text) in [(self.key(), &pair.key), (self.cert(), &pair.cert)] {
             let unfinished = target.with_extension("unfinished");

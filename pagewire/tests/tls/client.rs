@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client of TLS whose every step a test decides: which name it asks for, how much it reads, how
-//! small its receive buffer is.
+//! A TLS client whose every step a test controls: the server name it requests, the amount it reads,
+//! the size of its receive buffer.
 //!
-//! It shows a test the certificate and trusts any: trust is what curl, wget and ffmpeg check.
+//! It shows a test the certificate and trusts any: curl, wget and ffmpeg check the trust.
 //!
 //! Sources: rustls 0.23 `ClientConfig`; RFC 9113 §3.2 (ALPN).
 
@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// One connection, and the loop that it runs on.
+/// One connection, and the runtime that it runs on.
 pub(crate) struct Client {
     runtime: Runtime,
     stream: TlsStream<TcpStream>,
@@ -49,7 +49,7 @@ impl Client {
         Client { runtime, stream }
     }
 
-    /// As [`Client::connect`], with this version and this cipher suite alone.
+    /// As [`Client::connect`], with only this version and this cipher suite.
     pub(crate) fn connect_by(server: SocketAddr, suite: SupportedCipherSuite) -> Client {
         let (runtime, mut provider) = (runtime(), default_provider());
         provider.cipher_suites = vec![suite];
@@ -77,12 +77,12 @@ impl Client {
         self.runtime.block_on(socket.shutdown()).expect("it is connected");
     }
 
-    /// Ends this side of the connection by TLS.
+    /// Ends this side of the connection with close_notify.
     pub(crate) fn end(&mut self) {
         self.runtime.block_on(self.stream.shutdown()).expect("the alert goes out");
     }
 
-    /// The certificate that the server has shown.
+    /// Returns the certificate that the server has shown.
     pub(crate) fn certificate(&self) -> CertificateDer<'static> {
         let shown = self.stream.get_ref().1.peer_certificates().expect("its handshake is over");
         shown[0].clone().into_owned()
@@ -100,7 +100,7 @@ impl Client {
         });
     }
 
-    /// One request; status and content of the answer.
+    /// Sends one request; returns status and content of the answer.
     pub(crate) fn get(&mut self, target: &str) -> (u16, Vec<u8>) {
         self.send(target);
         let (status, length, mut body) = self.head();
@@ -108,7 +108,7 @@ impl Client {
         (status, body)
     }
 
-    /// Waits until the server has sent more than tickets of the session, and reads none of it.
+    /// Waits until the server has sent more than session tickets, and reads none of it.
     pub(crate) fn await_answer(&self) {
         let socket = self.stream.get_ref().0;
         let deadline = Instant::now() + ANSWER_WAIT;
@@ -129,8 +129,8 @@ impl Client {
         bytes
     }
 
-    /// Reads the head of an answer: its status, the length of its content, and what was read of
-    /// it.
+    /// Reads the head of an answer; returns its status, the length of its content, and the part of
+    /// the content already read.
     pub(crate) fn head(&mut self) -> (u16, usize, Vec<u8>) {
         let mut read = Vec::new();
         loop {
@@ -153,14 +153,14 @@ impl Client {
         matches!(self.runtime.block_on(self.stream.read(&mut [0])), Ok(0))
     }
 
-    /// All bytes up to the end of the connection, which has to be one by TLS.
+    /// Returns all bytes up to the end of the connection, which has to be a TLS end.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.runtime.block_on(self.stream.read_to_end(&mut bytes)).expect("an end by TLS");
         bytes
     }
 
-    /// The number of bytes up to the end of the connection, however it ends.
+    /// Returns the number of bytes up to the end of the connection, however it ends.
     pub(crate) fn count_rest(&mut self) -> usize {
         let mut piece = vec![0; 64 << 10];
         let mut bytes = 0;
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// A loop for one connection.
+/// Creates a runtime for one connection.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("free descriptors")
 }
@@ -207,7 +207,7 @@ async fn connect_by(
     stream
 }
 
-/// Terms of a client that offers `protocol` and trusts every certificate.
+/// Returns the settings of a client that offers `protocol` and trusts every certificate.
 pub(crate) fn config(provider: CryptoProvider, protocol: &[u8]) -> ClientConfig {
     let provider = Arc::new(provider);
     let mut config = ClientConfig::builder_with_provider(provider.clone())

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use crate::{TlsServer, assert_bytes, noise, run, self_signed};
 
-/// An answer, taken apart.
+/// A parsed answer.
 struct Answer {
     status: u16,
     head: String,
@@ -41,7 +41,7 @@ impl Curl<'_> {
         command
     }
 
-    /// One request; `None`, with the reason printed, where there is no curl.
+    /// Sends one request; returns `None`, with the reason printed, where there is no curl.
     fn ask(&self, url: &str, options: &[&str]) -> Option<Answer> {
         let mut command = self.command();
         let answer = run(self.test, command.arg("-i").args(options).arg(url))?.succeeded();
@@ -74,7 +74,7 @@ fn whole_files_arrive_with_either_certificate() {
             }
         }
     }
-    // Without trust in it, no client is content.
+    // A client that does not trust it fails.
     let mut stranger = Command::new("curl");
     stranger.args(["-sS", "--max-time", "20"]).arg(own.https_url("kilobyte.bin"));
     let refused = run(test, &mut stranger).expect("curl was there");
@@ -182,7 +182,7 @@ fn twenty_downloads_share_a_connection_of_http2() {
     let test = "curl::twenty_downloads_share_a_connection_of_http2";
     let bytes = noise(2_000_003);
     let names: Vec<String> = (0..20).map(|number| format!("{number}.bin")).collect();
-    // No two are alike.
+    // No two are equal.
     let part = |number: usize| &bytes[number * 1000..];
     let files: Vec<(&str, &[u8])> =
         names.iter().enumerate().map(|(number, name)| (&**name, part(number))).collect();
@@ -195,8 +195,8 @@ fn twenty_downloads_share_a_connection_of_http2() {
         command.arg("-o").arg(folder.join(name)).arg(server.https_url(name));
     }
     let Some(outcome) = run(test, &mut command) else { return };
-    let said = String::from_utf8(outcome.succeeded()).expect("curl writes text");
-    let mut lines: Vec<&str> = said.lines().collect();
+    let output = String::from_utf8(outcome.succeeded()).expect("curl writes text");
+    let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
     let expected = [vec!["0 2 200"; 19], vec!["1 2 200"]].concat();
     assert_eq!(lines, expected, "one connection for all");
@@ -208,5 +208,5 @@ fn twenty_downloads_share_a_connection_of_http2() {
 }
 
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
-/// A size that no buffer divides.
+/// A size that is no multiple of any buffer.
 const BYTES: usize = 3_000_017;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults of certificates, clients and files: each is answered, and nobody else is disturbed.
+//! Faults of certificates, clients and files: each is answered, and no other client is disturbed.
 //!
 //! Sources: RFC 6066 §3 (server names), RFC 5246 §7.2.2 (no_renegotiation), RFC 9113 §6.4
 //! (RST_STREAM).
@@ -58,7 +58,7 @@ fn every_server_name_is_shown_the_certificate() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", b"some bytes")]);
     let https = server.https.expect("it listens");
     let own = Client::connect(https, "localhost").certificate();
-    // An address is sent as no name at all (RFC 6066 §3).
+    // For an address the client sends no name at all (RFC 6066 §3).
     for name in ["another.test", "127.0.0.1", "xn--bcher-kva.test"] {
         let mut client = Client::connect(https, name);
         assert_eq!(client.certificate(), own, "{name}");
@@ -84,7 +84,7 @@ fn request_without_tls_is_answered_400_with_the_address() {
     assert!(answer.head.starts_with("RTSP/1.0 400 "), "{answer:?}");
     assert_eq!(answer.header("CSeq"), Some("7"));
     assert_eq!(answer.text(), format!("this port speaks TLS: rtsps://{rtsps}/\n"));
-    // Neither TLS nor a request: closed without a word.
+    // Neither TLS nor a request: closed without an answer.
     let mut line = Line::to(https);
     line.send([0x80, 0x2e, 1, 3, 1]);
     assert!(line.rest(CLOSE_WAIT).0.is_empty());
@@ -93,7 +93,7 @@ fn request_without_tls_is_answered_400_with_the_address() {
     server.stop();
 }
 
-/// Without the alert a client cannot tell the end from a cut (RFC 8446 §6.1).
+/// Without the alert a client cannot distinguish the end from a truncation (RFC 8446 §6.1).
 #[test]
 fn connection_that_the_server_ends_is_ended_by_an_alert() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", b"some bytes")]);
@@ -124,25 +124,25 @@ fn renegotiation_is_refused_with_an_alert() {
     let mut client = command.spawn().expect("a shell is on every machine");
     let mut input = client.stdin.take().expect("it is piped");
     let mut output = client.stdout.take().expect("it is piped");
-    let (mut said, mut piece) = (String::new(), [0; 4096]);
+    let (mut text, mut piece) = (String::new(), [0; 4096]);
     let mut has_asked = false;
     // The refusal ends the connection, and so the program.
     while let Ok(count @ 1..) = output.read(&mut piece) {
-        said.push_str(&String::from_utf8_lossy(&piece[..count]));
-        // The last line about the handshake. At a line of `R` it asks for another.
-        if !has_asked && said.contains("Extended master secret") {
+        text.push_str(&String::from_utf8_lossy(&piece[..count]));
+        // The last line about the handshake. A line of `R` requests a renegotiation.
+        if !has_asked && text.contains("Extended master secret") {
             input.write_all(b"R\n").expect("it reads its input");
             has_asked = true;
         }
     }
     client.wait().expect("it is our child");
-    if said.contains("openssl: not found") {
+    if text.contains("openssl: not found") {
         eprintln!("skip: {test}: openssl: not found");
         return;
     }
-    let (before, after) = said.split_once("RENEGOTIATING").expect("it asks");
-    assert!(before.contains("Protocol  : TLSv1.2"), "{said}");
-    assert!(after.contains("no renegotiation"), "{said}");
+    let (before, after) = text.split_once("RENEGOTIATING").expect("it asks");
+    assert!(before.contains("Protocol  : TLSv1.2"), "{text}");
+    assert!(after.contains("no renegotiation"), "{text}");
     let counters = server.index()["server"].clone();
     assert_eq!(counters["tls_handshakes"], 1, "{counters:#}");
     assert_eq!(Client::connect(https, "localhost").get("/a.bin").0, 200);
@@ -203,7 +203,7 @@ fn file_that_shrinks_ends_its_connection_of_http1_short() {
     server.stop();
 }
 
-/// Asks for a file on a connection of HTTP/2; its content, when the head has come.
+/// Requests a file on a connection of HTTP/2; returns its content, when the head has been received.
 pub(crate) async fn ask(requests: &mut SendRequest<Bytes>, name: &str) -> RecvStream {
     let uri = format!("https://localhost/{name}");
     let request = http::Request::get(uri).body(()).expect("a request");
@@ -213,7 +213,7 @@ pub(crate) async fn ask(requests: &mut SendRequest<Bytes>, name: &str) -> RecvSt
     answer.into_body()
 }
 
-/// Reads content to its end; the number of bytes, and the error that ended it.
+/// Reads content to its end; returns the number of bytes, and the error that ended it.
 pub(crate) async fn drain(content: &mut RecvStream) -> (usize, Result<(), h2::Error>) {
     let mut read = 0;
     while let Some(data) = content.data().await {
@@ -231,5 +231,5 @@ pub(crate) async fn drain(content: &mut RecvStream) -> (usize, Result<(), h2::Er
 
 /// Larger than all buffers on the way.
 const LARGE_BYTES: usize = 64 << 20;
-/// The files are looked at once a second.
+/// The files are checked once a second.
 const CLOSE_WAIT: Duration = Duration::from_secs(60);

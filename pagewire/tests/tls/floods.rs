@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Floods of HTTP/2: whatever a client sends without end, the server's memory stays bounded and
-//! others are served.
+//! Floods of HTTP/2: the server's memory stays bounded and others are served, whatever a client
+//! sends without end.
 //!
-//! Frames are written as bytes, so that they can be wrong; answers are read where they are counted.
+//! Frames are written as bytes, so that they can be invalid; answers are read where they are
+//! counted.
 //!
 //! Sources: RFC 9113 §4.1 (frames), §10.5 (floods); CVE-2023-44487 (resets), CVE-2024-27316
 //! (CONTINUATION), CVE-2019-9512 (PING), CVE-2019-9515 (SETTINGS), CVE-2019-9518 (empty frames).
@@ -18,7 +19,7 @@ use crate::client::{Client, connect, runtime};
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::{TlsServer, assert_restored, noise};
 
-/// A flood: the frames that begin it, and the frames of its step with this number.
+/// A flood: its initial frames, and the frames of its step with this number.
 struct Flood {
     begin: fn() -> Vec<u8>,
     step: fn(u32) -> Vec<u8>,
@@ -87,8 +88,8 @@ fn flood_of_priorities_is_bounded() {
     assert_bounded(&PRIORITIES, BRIEF);
 }
 
-/// 100 streams of a file, and settings that close and open the windows of all of them in turn: 30
-/// bytes a pair once held up other clients for seconds.
+/// 100 streams of a file, and settings that alternately close and open the windows of all of them.
+/// Regression: 30 bytes a pair delayed other clients for seconds.
 #[test]
 fn settings_touch_no_more_streams_than_are_warranted() {
     assert_calmed(TOUCHES_MAX, |step| {
@@ -97,14 +98,14 @@ fn settings_touch_no_more_streams_than_are_warranted() {
     });
 }
 
-/// Each looks at every stream (RFC 9113 §6.8).
+/// Processing each one visits every stream (RFC 9113 §6.8).
 #[test]
 fn goaway_touches_no_more_streams_than_are_warranted() {
     assert_calmed(TOUCHES_MAX, |_| frame(GOAWAY, 0, 0, &[0; 8]));
 }
 
-/// Each may wake a stream: 20 connections of 100 streams once held up other clients for seconds,
-/// with half a mebibyte each.
+/// Each may wake a stream. Regression: 20 connections of 100 streams delayed other clients for
+/// seconds, with half a mebibyte each.
 #[test]
 fn windows_are_credited_no_more_often_than_is_warranted() {
     assert_calmed(FRAMES_MAX, |_| frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]));
@@ -115,8 +116,8 @@ fn priorities_are_no_more_than_are_warranted() {
     assert_calmed(FRAMES_MAX, |step| frame(PRIORITY, 0, 2 * step + 1, &[0, 0, 0, 0, 9]));
 }
 
-/// Sends so many frames behind 100 requests; asserts that the connection is ended for it before the
-/// last, and with the reason.
+/// Sends so many frames after 100 requests; asserts that the connection is ended for this before
+/// the last frame, and with the reason.
 #[track_caller]
 fn assert_calmed(count: u32, step: fn(u32) -> Vec<u8>) {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(1_000_000))]);
@@ -124,14 +125,14 @@ fn assert_calmed(count: u32, step: fn(u32) -> Vec<u8>) {
     let (acknowledged, reason) = runtime().block_on(async {
         let stream = connect(https, "localhost", b"h2", None).await;
         let requests = (0..100).flat_map(|number| {
-            // RFC 7541 §6.2.2: the path is spelled out.
+            // RFC 7541 §6.2.2: the path as a literal.
             let fields = [&[0x82, 0x87, 0x04, 6][..], b"/a.bin", &[0x01, 1, b'h']].concat();
             frame(HEADERS, END_STREAM | END_HEADERS, 2 * number + 1, &fields)
         });
         let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         sent.extend(frame(SETTINGS, 0, 0, &[]));
         sent.extend(requests.chain((0..count).flat_map(step)));
-        // Answered at once, where the frames before it were.
+        // Answered at once if the previous frames were processed.
         sent.extend(frame(PING, 0, 0, &[7; 8]));
         let (mut stream, mut sink) = split(stream);
         // Fails where the server has ended the connection.
@@ -157,8 +158,8 @@ fn assert_calmed(count: u32, step: fn(u32) -> Vec<u8>) {
     server.stop();
 }
 
-/// Floods a server for so long, and asserts that its memory stays bounded and that new clients are
-/// served; returns the longest time that one of them waited.
+/// Floods a server for `length`, and asserts that its memory stays bounded and that new clients are
+/// served; returns the longest wait of a new client.
 #[track_caller]
 fn assert_bounded(flood: &'static Flood, length: Duration) -> Duration {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", &noise(100_000))]);
@@ -186,8 +187,8 @@ fn assert_bounded(flood: &'static Flood, length: Duration) -> Duration {
     wait_max
 }
 
-/// Writes steps until the server ends the connection, takes nothing for a second, or `length` has
-/// passed; the number of steps.
+/// Writes steps until the server ends the connection, reads nothing for a second, or `length` has
+/// passed; returns the number of steps.
 fn send(server: SocketAddr, flood: &Flood, length: Duration) -> u32 {
     runtime().block_on(async {
         let mut stream = connect(server, "localhost", b"h2", None).await;
@@ -210,7 +211,7 @@ fn send(server: SocketAddr, flood: &Flood, length: Duration) -> u32 {
     })
 }
 
-/// A request for the index; `flags` say what it ends.
+/// Returns a request for the index; `flags` are the flags of its HEADERS frame.
 fn request(stream: u32, flags: u8) -> Vec<u8> {
     // RFC 7541 appendix A: GET, https, /; an authority of one byte.
     frame(HEADERS, flags, stream, &[0x82, 0x87, 0x84, 0x01, 1, b'h'])
@@ -239,17 +240,17 @@ const END_HEADERS: u8 = 4;
 const ENHANCE_YOUR_CALM: u8 = 0xb;
 /// More frames that touch each of 100 streams than a client has reason to send.
 const TOUCHES_MAX: u32 = 100;
-/// More frames than 100 requests and what they were sent warrant, and fewer than a mebibyte.
+/// More frames than 100 requests and their answers justify, and fewer than a mebibyte.
 const FRAMES_MAX: u32 = 40_000;
-/// Against hanging.
+/// Guards against hanging.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Steps that are written at once.
 const PIECE_STEPS: u32 = 64;
 const BRIEF: Duration = Duration::from_millis(700);
-/// Buffers of connections and streams, many times over.
+/// A multiple of the buffers of connections and streams.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
 
-/// The time that new clients wait beside a flood of some seconds.
+/// Measures the waiting time of new clients beside a flood of some seconds.
 mod timed {
     use super::*;
 

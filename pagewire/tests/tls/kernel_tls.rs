@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections of HTTP/1 over TLS from their first byte to their last, with every version and
-//! cipher: the kernel encrypts them where it has the module `tls`, else the server does, and a
-//! client sees no difference but one, at a change of keys.
+//! cipher: the kernel encrypts them where it has the module `tls`, and the server does otherwise.
+//! The only difference for a client is at a change of keys.
 //!
 //! `kernel/qemu/tls.sh` runs these tests with kernels that have the module.
 //!
@@ -57,7 +57,7 @@ fn answers_are_whole_with_every_version_and_cipher() {
     server.stop();
 }
 
-/// The request lies in the same segment as the end of the handshake, or comes byte by byte.
+/// The request is in the same segment as the end of the handshake, or arrives byte by byte.
 #[test]
 fn request_right_behind_the_handshake_is_answered() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", SMALL)]);
@@ -76,7 +76,7 @@ fn request_right_behind_the_handshake_is_answered() {
     server.stop();
 }
 
-/// The kernel takes no connection whose peer has closed its side; the server then encrypts it.
+/// The kernel accepts no connection whose peer has closed its side; the server then encrypts it.
 #[test]
 fn client_that_closes_its_side_at_once_is_answered() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", SMALL)]);
@@ -112,7 +112,7 @@ fn reader_of_little_receives_all() {
                 assert!(last.is_empty() || client.ends_well(), "the last record came whole");
             });
         }
-        // Others leave within an answer.
+        // Other clients disconnect within an answer.
         for _ in 0..8 {
             let mut client = Client::connect(https, "localhost");
             client.send("/large.bin");
@@ -124,7 +124,8 @@ fn reader_of_little_receives_all() {
     server.stop();
 }
 
-/// The kernel cannot change keys: the connection ends as an idle one does. Without it they change.
+/// The kernel cannot change keys: the connection ends as an idle one does. Without the kernel the
+/// keys change.
 #[test]
 fn client_that_changes_its_keys_has_the_answers_before() {
     let TlsServer { server, .. } = TlsServer::start(&[("a.bin", SMALL)]);
@@ -149,13 +150,13 @@ fn each_end_of_a_connection_is_told() {
     let https = server.https.expect("it listens");
     let snapshot = ResourceSnapshot::of(&server);
     for suite in ALL_CIPHER_SUITES.iter().filter(|suite| fits(suite)) {
-        // By the server, behind an answer.
+        // By the server, after an answer.
         let mut client = Client::connect_by(https, *suite);
         client.send_text("GET /a.bin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         let (_, length, body) = client.head();
         client.read(length - body.len());
         assert!(client.ends_well(), "{suite:?}");
-        // By the client, behind its request and before the answer.
+        // By the client, after its request and before the answer.
         let mut client = Client::connect_by(https, *suite);
         assert_eq!(client.get("/a.bin").0, 200);
         client.send("/a.bin");
@@ -163,7 +164,7 @@ fn each_end_of_a_connection_is_told() {
         let (_, length, body) = client.head();
         client.read(length - body.len());
         assert!(client.ends_well(), "{suite:?}");
-        // By bytes that are no record of the connection, behind an answer.
+        // By bytes that are not a record of the connection, after an answer.
         let mut client = Client::connect_by(https, *suite);
         assert_eq!(client.get("/a.bin").0, 200);
         client.send_below(&[&[23, 3, 3, 0, 40][..], &[7; 40]].concat());
@@ -175,8 +176,8 @@ fn each_end_of_a_connection_is_told() {
     server.stop();
 }
 
-/// Peers that leave answers unread, send what is no record and close their side: a server that took
-/// the socket's error for room to write would turn in circles, and serve nobody else.
+/// Peers that leave answers unread, send invalid records and close their side: a server that
+/// mistook the socket's error for room to write would loop, and serve no other client.
 #[test]
 fn peers_that_read_nothing_and_send_no_record_disturb_nobody() {
     let body = noise(100_000);
@@ -197,7 +198,7 @@ fn peers_that_read_nothing_and_send_no_record_disturb_nobody() {
         peer.end_below();
     }
     for _ in 0..8 {
-        // Spread over the time in which the server meets the faults, whenever that is.
+        // Spread over the time in which the server may encounter the faults.
         thread::sleep(Duration::from_millis(50));
         let mut line = Line::to(server.http);
         line.send("GET /a.bin HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -223,12 +224,12 @@ fn count_small(answers: &[u8]) -> usize {
     answers.windows(SMALL.len()).filter(|window| *window == SMALL).count()
 }
 
-/// Suites for the certificate of the tests, whose key is of an elliptic curve.
+/// Selects suites for the certificate of the tests, which has an elliptic-curve key.
 fn fits(suite: &SupportedCipherSuite) -> bool {
     !format!("{:?}", suite.suite()).contains("RSA")
 }
 
-/// True where the kernel has loaded the module; asked once the server has tried it.
+/// True where the kernel has loaded the module; checked once the server has tried it.
 fn has_kernel_tls() -> bool {
     Path::new("/proc/net/tls_stat").exists()
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TLS: HTTPS, HTTP/2 and RTSPS of the real program, against other people's clients and scanners,
-//! and against peers that break off, wait or cheat.
+//! TLS: HTTPS, HTTP/2 and RTSPS of the real program, with third-party clients and scanners, and
+//! with peers that disconnect, stall or violate the protocol.
 //!
-//! One file a subject: [`curl`], [`rtsps`] (ffmpeg, and readers of media), [`faults`] (renewed
-//! certificates, requests without TLS, renegotiation, files cut short), [`kernel_tls`] (connections
+//! One file per subject: [`curl`], [`rtsps`] (ffmpeg, and readers of media), [`faults`] (renewed
+//! certificates, requests without TLS, renegotiation, truncated files), [`kernel_tls`] (connections
 //! that the kernel encrypts, where it can), [`pace`] (downloads of films and at limited rates),
-//! [`floods`] (of HTTP/2), [`slow`] (handshakes and downloads of peers that wait), [`clients`]
+//! [`floods`] (of HTTP/2), [`slow`] (handshakes and downloads of stalled peers), [`clients`]
 //! (programs that only `make test-clients` needs). [`authority`] makes certificates, [`client`] is
-//! a client whose every step a test decides.
+//! a client whose every step a test controls.
 //!
-//! Tests in modules `timed` judge the clock or await time-outs of the server, of 10 and 30 s. A
-//! test that needs a program that is missing prints `skip: TEST: REASON` and passes.
+//! Tests in modules `timed` measure time or await time-outs of the server, of 10 and 30 s. A test
+//! that needs a program that is missing prints `skip: TEST: REASON` and passes.
 
 #![forbid(unsafe_code)]
 
@@ -65,7 +65,7 @@ impl TlsServer {
     }
 }
 
-/// A server with a certificate of its own making.
+/// Starts a server with a self-signed certificate.
 fn self_signed(files: &[(&str, &[u8])]) -> Server {
     let place = place(files);
     let options = [&BOTH[..], &["--tls-self-signed"]].concat();
@@ -88,8 +88,8 @@ fn await_listed(server: &Server, files: usize) {
     });
 }
 
-/// Asserts that a server without its files comes back to what it held before: it keeps a file that
-/// was asked for twice open for some seconds, but none that is gone.
+/// Asserts that a server without its files returns to the previous resources: it keeps a file that
+/// was requested twice open for some seconds, but no deleted one.
 #[track_caller]
 fn assert_restored(snapshot: &ResourceSnapshot, server: &Server) {
     for entry in fs::read_dir(server.folder()).expect("it is served") {
@@ -98,7 +98,7 @@ fn assert_restored(snapshot: &ResourceSnapshot, server: &Server) {
     snapshot.assert_restored(server);
 }
 
-/// Bytes without a period.
+/// Returns bytes without a period.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -112,7 +112,7 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Result of a program; `None`, with the reason printed, where it is not installed.
+/// Returns the result of a program; `None`, with the reason printed, where it is not installed.
 fn run(test: &str, command: &mut Command) -> Option<Outcome> {
     match watchdog::run(command, PROGRAM_LIMIT) {
         Ok(outcome) => Some(outcome),
@@ -123,13 +123,14 @@ fn run(test: &str, command: &mut Command) -> Option<Outcome> {
     }
 }
 
-/// The first three seconds of the film; `None`, with the reason printed, where there is none.
+/// Returns the first three seconds of the film; `None`, with the reason printed, where there is
+/// none.
 fn excerpt(test: &str) -> Option<&'static [u8]> {
     let bytes = &film(test)?.bytes;
     Some(&bytes[..bytes.len() / 188 / 20 * 188])
 }
 
-/// Asserts that a client received these bytes, and says where they differ if they do.
+/// Asserts that a client received these bytes, and reports the first difference.
 #[track_caller]
 fn assert_bytes(received: &[u8], sent: &[u8]) {
     if received != sent {
@@ -139,7 +140,7 @@ fn assert_bytes(received: &[u8], sent: &[u8]) {
     }
 }
 
-/// Path of a program that scripts/setup.sh installs for tests.
+/// Returns the path of a program that scripts/setup.sh installs for tests.
 fn test_tool(name: &str) -> String {
     format!("{}/../out/test-tools/{name}", env!("CARGO_MANIFEST_DIR"))
 }

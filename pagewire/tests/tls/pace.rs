@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Downloads over TLS, HTTP/1 and HTTP/2, that are held to a rate: the pace of a film behind its
-//! burst, and a limit that the streams of a connection share. All bytes arrive.
+//! Downloads over TLS, HTTP/1 and HTTP/2, with a rate limit: the pace of a film after its burst,
+//! and a limit that the streams of a connection share. All bytes arrive.
 //!
-//! `timed` asserts the rates and the counters of what was held back. A busy machine may make a
+//! `timed` asserts the rates and the counters of delayed downloads. A busy machine may make a
 //! download slower, never faster: only the least time is asserted.
 //!
 //! `kernel/qemu/tls.sh` runs the tests outside of `timed` with kernels that encrypt by themselves.
@@ -15,14 +15,14 @@ use crate::harness::Server;
 use crate::harness::clip::Clip;
 use crate::{TlsServer, assert_bytes, noise};
 
-/// A quarter of a megabyte a second: a megabyte at 4x, behind 2.5 MB at once.
+/// A quarter of a megabyte a second: a megabyte at 4x, after 2.5 MB at once.
 fn film(milliseconds: u64) -> Vec<u8> {
     Clip { seed: 3, milliseconds, bits_per_second: 2_000_000, with_clock: true }.bytes()
 }
 
-/// Two megabytes a second and connection.
+/// Two megabytes a second for each connection.
 const LIMIT: [&str; 2] = ["--http-rate-per-connection", "16M"];
-/// Some of it is held back, for a moment.
+/// Long enough for a short delay by the limit.
 const SHORT_MS: u64 = 12_000;
 const SMALL: usize = 1_500_000;
 
@@ -46,7 +46,7 @@ fn limited_downloads_are_whole_over_http2() {
     limit_over_http2(SMALL).stop();
 }
 
-/// A server that one client has asked for something, and the time to the last byte of it.
+/// A server that has served one client, and the time to the last byte.
 struct Served {
     server: Server,
     took: Duration,
@@ -82,7 +82,7 @@ fn limit_over_http1(bytes: usize) -> Served {
     Served { server, took }
 }
 
-/// Three streams of a third each have the rate together that one would have.
+/// Three streams of a third each together have the rate of a single one.
 fn limit_over_http2(bytes: usize) -> Served {
     let part = noise(bytes / 3);
     let names = ["a.bin", "b.bin", "c.bin"];
@@ -128,16 +128,16 @@ fn over_http2(server: &Server, names: &[&'static str], bytes: usize) -> Duration
     began.elapsed()
 }
 
-/// Rates, and the counters of downloads that had to wait: on a host that is slower than the rate
-/// none has to.
+/// Rates, and the counters of delayed downloads: on a host that is slower than the rate none is
+/// delayed.
 mod timed {
     use super::*;
 
     const LONG_MS: u64 = 22_000;
-    /// For 5.5 MB less 2.5 at once, and a turn.
+    /// For 5.5 MB less 2.5 at once, and one turn.
     const PACED: Duration = Duration::from_millis(2400);
     const LARGE: usize = 6_000_000;
-    /// For six megabytes less a turn and a quarter, and a turn.
+    /// For six megabytes less one and a quarter turns, and one turn.
     const LIMITED: Duration = Duration::from_millis(2400);
 
     #[track_caller]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ffmpeg over RTSPS and HTTPS: the film is what it receives. A player that reads nothing over
-//! RTSPS disturbs no other.
+//! ffmpeg over RTSPS and HTTPS receives the film. A player that reads nothing over RTSPS disturbs
+//! no other.
 //!
 //! Frames are compared as in `tests/interop/ffmpeg.rs`: by stream, times, size and MD5. Over RTSP
-//! ffmpeg drops the last frame of the picture, as nothing ends it there.
+//! ffmpeg drops the last frame of the picture, because no later PES packet ends it.
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::harness::film::{FRAMES_PER_SECOND, GROUP_SECONDS, film};
 use crate::resource_snapshot::ResourceSnapshot;
 use crate::{TlsServer, assert_bytes, excerpt, run};
 
-/// Lines of ffmpeg's framemd5 of the streams that it copies, by stream: picture, sound.
+/// Returns lines of ffmpeg's framemd5 of the streams that it copies, by stream: picture, sound.
 fn frames(test: &str, before: &[&str], input: &OsStr, after: &[&str]) -> Option<[Vec<String>; 2]> {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-loglevel", "warning"]).args(before).arg("-i").arg(input);
@@ -30,7 +30,7 @@ fn frames(test: &str, before: &[&str], input: &OsStr, after: &[&str]) -> Option<
     Some([of("0,"), of("1,")])
 }
 
-/// Sizes and hashes of frames without their times, which start anew after a seek.
+/// Returns sizes and hashes of frames without their times, which restart after a seek.
 fn without_times(frames: &[String]) -> Vec<String> {
     let last = |line: &String| line.rsplitn(3, ',').take(2).collect::<Vec<_>>().join(",");
     frames.iter().map(last).collect()
@@ -73,7 +73,7 @@ fn ffmpeg_seeks_to_the_key_frame_before() {
     server.stop();
 }
 
-/// At full speed: the pace of films over HTTP is another test's.
+/// At full speed: the pace of films over HTTP has another test.
 #[test]
 fn ffmpeg_plays_and_seeks_over_https() {
     let test = "rtsps::ffmpeg_plays_and_seeks_over_https";
@@ -107,10 +107,11 @@ fn assert_starts_near(part: &[String], whole: &[String], second: u64) {
     assert!((wanted - group..=wanted).contains(&start), "frame {start}, not {wanted}");
 }
 
-/// One does not read and leaves in the middle, the other gets the whole clip; SIGTERM ends a third.
+/// One player does not read and disconnects in the middle, the other gets the whole clip; SIGTERM
+/// ends a third.
 #[test]
 fn player_that_never_reads_disturbs_nobody() {
-    // Sockets hold a second of it at most.
+    // Sockets hold at most a second of it.
     let fast = Clip { bits_per_second: 40_000_000, ..Clip::of_seconds(9, 3) }.bytes();
     let clip = Clip { bits_per_second: 1_000_000, ..Clip::of_seconds(10, 3) }.bytes();
     let TlsServer { server, .. } = TlsServer::start(&[("fast.ts", &fast), ("a.ts", &clip)]);
@@ -136,7 +137,7 @@ fn player_that_never_reads_disturbs_nobody() {
     last.count_rest();
 }
 
-/// SETUP over the connection itself and PLAY, up to the reply of the latter.
+/// Sends SETUP for the connection itself and PLAY, up to the reply of the latter.
 fn play(client: &mut Client, server: SocketAddr, name: &str) {
     let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
     let setup = format!("SETUP rtsp://{server}/{name} RTSP/1.0\r\nCSeq: 1\r\n{transport}\r\n");
@@ -160,7 +161,7 @@ fn reply(client: &mut Client) -> String {
     String::from_utf8(head).expect("heads are ASCII")
 }
 
-/// Reads frames (RFC 2326 §10.12) up to BYE; the payload of the media's channel.
+/// Reads frames (RFC 2326 §10.12) up to BYE; returns the payload of the media's channel.
 fn media_to_bye(client: &mut Client) -> Vec<u8> {
     let mut payload = Vec::new();
     loop {

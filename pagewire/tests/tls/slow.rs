@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Peers that wait: others are served meanwhile, and what a peer holds comes back when it leaves.
-//! `timed` awaits the time-outs of the server that end those who do not leave.
+//! Stalled peers: others are served meanwhile, and the resources of a peer are released when it
+//! disconnects. `timed` awaits the time-outs of the server that end the remaining ones.
 //!
 //! Sources: RFC 9113 §6.9 (flow control).
 
@@ -33,7 +33,7 @@ fn half_open_handshakes_hold_nobody_up() {
     server.stop();
 }
 
-/// A client of HTTP/1.1 that asks for a large file and reads nothing.
+/// A client of HTTP/1.1 that requests a large file and reads nothing.
 #[test]
 fn download_that_nobody_reads_ends_with_its_client() {
     let large = noise(LARGE);
@@ -72,7 +72,7 @@ fn stream_that_takes_nothing_leaves_its_neighbours_alone() {
     server.stop();
 }
 
-/// A client of HTTP/2 that asks for a large file and stops reading its socket.
+/// A client of HTTP/2 that requests a large file and stops reading its socket.
 #[test]
 fn connection_that_nobody_reads_ends_with_its_client() {
     let large = noise(LARGE);
@@ -86,8 +86,8 @@ fn connection_that_nobody_reads_ends_with_its_client() {
     server.stop();
 }
 
-/// So many connections to either port with the head of a record, of which nothing follows, and half
-/// as many that say nothing at all.
+/// Opens so many connections to either port with only the head of a record, and half as many idle
+/// ones.
 fn half_open(server: &Server, each: u64) -> Vec<Line> {
     let (https, rtsps) = (server.https.expect("it listens"), server.rtsps.expect("it listens"));
     let begin = |address: SocketAddr, start: &[u8]| {
@@ -112,7 +112,7 @@ fn assert_served(server: &Server, target: &str, bytes: usize) {
     assert_eq!((status, body.len()), (200, bytes));
 }
 
-/// A handshake of HTTP/2 with small windows.
+/// Performs a handshake of HTTP/2 with small windows.
 async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     stream: T,
 ) -> (SendRequest<Bytes>, Connection<T, Bytes>) {
@@ -127,7 +127,7 @@ async fn assert_neighbour(requests: &mut SendRequest<Bytes>) {
     assert_eq!(read, OTHER);
 }
 
-/// A connection of HTTP/2 that has asked for the large file and is not read any more.
+/// Opens a connection of HTTP/2 that has requested the large file and is no longer read.
 async fn unread(server: &Server) -> impl Sized {
     let https = server.https.expect("it listens");
     let stream = connect(https, "localhost", b"h2", Some(NARROW)).await;
@@ -135,7 +135,7 @@ async fn unread(server: &Server) -> impl Sized {
     let request = http::Request::get("https://localhost/large.bin").body(());
     let sent = requests.send_request(request.expect("a request"), true);
     let (answer, _) = sent.expect("it can be sent");
-    // The connection is driven until the head of the answer has come.
+    // The connection is driven until the head of the answer has been received.
     let answer = tokio::select! {
         answer = answer => answer.expect("an answer"),
         ended = &mut connection => panic!("ended at once: {ended:?}"),
@@ -169,8 +169,8 @@ mod timed {
             assert!(asked.elapsed() < HANDSHAKE / 2, "{:?} for a new client", asked.elapsed());
         }
         for mut line in lines {
-            let (said, _) = line.rest((HANDSHAKE + SLACK).saturating_sub(began.elapsed()));
-            assert!(said.is_empty(), "{said:?}");
+            let (received, _) = line.rest((HANDSHAKE + SLACK).saturating_sub(began.elapsed()));
+            assert!(received.is_empty(), "{received:?}");
         }
         assert!(began.elapsed() + SLACK > HANDSHAKE, "{:?}", began.elapsed());
         snapshot.assert_restored(&server);
@@ -193,7 +193,7 @@ mod timed {
         server.stop();
     }
 
-    /// The stream is reset; its neighbours are served, then too.
+    /// The stream is reset; its neighbours are served before and after that.
     #[test]
     fn stream_that_takes_nothing_is_reset() {
         let (large, other) = (noise(1 << 20), noise(OTHER));
@@ -207,7 +207,7 @@ mod timed {
             let (mut requests, connection) = handshake(stream).await;
             let driven = tokio::spawn(connection);
             let mut stalled = ask(&mut requests, "large.bin").await;
-            // What it gets is kept, so its window stays shut.
+            // The received data is not released, so its window stays shut.
             let first = stalled.data().await.expect("content").expect("no error yet");
             assert!(first.len() <= WINDOW as usize, "{} bytes in a window", first.len());
             let ended = loop {
@@ -244,11 +244,12 @@ mod timed {
         server.stop();
     }
 
-    /// Waits until so many connections are left, that of the question included; how long it took.
+    /// Waits until so many connections are left, including the one that queries; returns the
+    /// elapsed time.
     #[track_caller]
     fn await_connections(server: &Server, count: u64, limit: Duration) -> Duration {
         let began = Instant::now();
-        // The one that is awaited has to be counted first.
+        // The awaited connection has to be counted first.
         server
             .await_index("it is connected", |i| i["server"]["connections"].as_u64() > Some(count));
         loop {

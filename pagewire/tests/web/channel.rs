@@ -2,11 +2,11 @@
 //! A channel of two small files as HLS: its playlist slides over changes of programme and of the
 //! window's parts, its segments are one stream that ffmpeg decodes, and hls.js plays it.
 //!
-//! The files differ in size of pictures, so each change of programme is one of parameters. A run in
-//! the browser that misses the bar is repeated, up to three runs in all.
+//! The files differ in picture size, so each change of programme changes the parameters. A run in
+//! the browser that misses the limits is repeated, up to three runs in all.
 //!
-//! Sources: RFC 8216 §4.3.2.3, §4.3.3.2, §4.3.3.3, §6.2.2.
-//! Does not look at what a channel sends by other ways (`channels`).
+//! Sources: RFC 8216 §4.3.2.3, §4.3.3.2, §4.3.3.3, §6.2.2. Does not test other transports of a
+//! channel (`channels`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,8 @@ use crate::site::{Playlist, fetch, resolved};
 
 const MASTER: &str = "/channel/news/master.m3u8";
 
-/// A server of a channel that plays two files; `None`, with the reason printed, without ffmpeg.
+/// Starts a server of a channel that plays two files; returns `None`, with the reason printed,
+/// without ffmpeg.
 pub(crate) fn serve(test: &str, options: &[&str]) -> Option<Server> {
     let place = Place::new();
     for (name, size, seconds) in [("a.ts", "320x180", "9"), ("b.ts", "426x240", "7")] {
@@ -47,7 +48,7 @@ pub(crate) fn serve(test: &str, options: &[&str]) -> Option<Server> {
     Some(Server::at(&place, Command::new(PROGRAM), &options))
 }
 
-/// The multivariant playlist as soon as there is one.
+/// Returns the multivariant playlist as soon as there is one.
 #[track_caller]
 fn master(server: &Server) -> Playlist {
     await_ok(|| {
@@ -73,7 +74,7 @@ pub(crate) struct ListedSegment {
     pub(crate) is_break: bool,
 }
 
-/// The segments of a playlist, by their media sequence numbers.
+/// Returns the segments of a playlist, by their media sequence numbers.
 #[track_caller]
 pub(crate) fn listed(playlist: &Playlist) -> BTreeMap<usize, ListedSegment> {
     let number = |tag| playlist.values(tag)[0].parse::<usize>().expect("a number");
@@ -100,17 +101,17 @@ struct Follower {
     known: BTreeMap<usize, ListedSegment>,
     bytes: BTreeMap<usize, Vec<u8>>,
     first: usize,
-    /// Segments that are gone.
+    /// Number after the last segment that was found to be gone.
     gone: usize,
     last: Option<Playlist>,
 }
 
 impl Follower {
-    /// Looks at a playlist and fetches what is new in it.
+    /// Reads a playlist and fetches its new segments.
     #[track_caller]
     fn look(&mut self, server: &Server, playlist: &Playlist) {
         let text = &playlist.text;
-        // Not mended yet: the last part but one before a change of programme may be short.
+        // A known defect: the last part but one before a change of programme may be short.
         let is_new = |rule: &String| !rule.starts_with("bis 4.4.4.9: a part lasts 85 %");
         let broken: Vec<String> = broken(playlist).into_iter().filter(is_new).collect();
         assert_eq!(broken, [""; 0], "{text}");
@@ -135,7 +136,7 @@ impl Follower {
         self.look_back(server, playlist);
     }
 
-    /// Asserts that a segment that has left the playlist has its bytes, or is gone for good.
+    /// Asserts that a segment that has left the playlist has its bytes, or is gone permanently.
     #[track_caller]
     fn look_back(&mut self, server: &Server, playlist: &Playlist) {
         for (number, segment) in self.known.range(..self.first) {
@@ -154,7 +155,7 @@ impl Follower {
     }
 }
 
-/// Asserts that the parts of a segment, as far as they are listed, are that segment.
+/// Asserts that the listed parts of a segment equal that segment.
 #[track_caller]
 fn assert_parts(server: &Server, playlist: &Playlist, uri: &str, segment: &[u8]) {
     let stem = uri.strip_suffix("ts").expect("a name");
@@ -166,7 +167,7 @@ fn assert_parts(server: &Server, playlist: &Playlist, uri: &str, segment: &[u8])
     assert!(bytes.is_empty() || bytes == segment, "{uri}: its parts are others");
 }
 
-/// Asserts that the last date is that of a moment ago.
+/// Asserts that the last date is recent.
 #[track_caller]
 fn assert_dates(playlist: &Playlist) {
     let (mut at, mut end) = (None, None);
@@ -185,7 +186,7 @@ fn assert_dates(playlist: &Playlist) {
     assert!((-0.5..6.0).contains(&(behind - DAY_S / 2.0)), "{behind} s: {}", playlist.text);
 }
 
-/// The time of day of a date such as 2026-11-25T23:11:33.110Z, in seconds.
+/// Returns the time of day of a date such as 2026-11-25T23:11:33.110Z, in seconds.
 #[track_caller]
 fn time_of_day_s(date: &str) -> f64 {
     let time = date.split(['T', 'Z']).nth(1).expect("a time");
@@ -216,7 +217,7 @@ fn assert_decoded(follower: &Follower) {
         outcome.succeeded()
     };
     decoded(join(follower.bytes.values().map(|bytes| &bytes[..]).collect()));
-    // Before it is the end of a file that was entered in the middle.
+    // Earlier segments are the end of a file that was entered in the middle.
     let from = follower.known.iter().find(|(_, segment)| segment.is_break).expect("one").0;
     let path = join(follower.bytes.range(from..).map(|(_, bytes)| &bytes[..]).collect());
     let report: Value = serde_json::from_slice(&decoded(path)).expect("JSON");
@@ -230,7 +231,7 @@ fn assert_decoded(follower: &Follower) {
     let mut changes = 0;
     for pair in pictures.windows(2) {
         let ((before, width_before), (time, width)) = (pair[0], pair[1]);
-        // The clock of a channel is that of the day: it may begin anew after 26 hours.
+        // The clock of a channel follows the time of day: it may wrap after 26 hours.
         let step = (time - before).rem_euclid(CLOCK_S);
         assert!(step > 0.0 && step < STEP_MAX_S, "{step} s from {before} to {time}");
         changes += usize::from(width != width_before);
@@ -240,7 +241,7 @@ fn assert_decoded(follower: &Follower) {
     assert!(pictures.len() > 25 * 20, "{} pictures", pictures.len());
 }
 
-/// Asserts that answers have the fields of those for files, and that nonsense is refused.
+/// Asserts that answers have the fields of those for files, and that invalid requests are refused.
 #[track_caller]
 fn assert_answers(server: &Server, playlist: &Playlist, follower: &Follower) {
     let (number, segment) = follower.known.last_key_value().expect("a segment");
@@ -263,7 +264,7 @@ fn assert_answers(server: &Server, playlist: &Playlist, follower: &Follower) {
     let range = ask("GET", "Range: bytes=188-999\r\n");
     assert_eq!((range.status, &range.body[..]), (206, &bytes[188..1000]));
     assert_eq!(ask("POST", "").status, 405);
-    // Pieces of two playlists would be joined.
+    // Ranges of two different playlists would be joined.
     let answer = fetch(server, &playlist.path, Some((0, 10)));
     assert_eq!((answer.status, answer.header("Accept-Ranges")), (200, Some("none")));
     assert!(answer.body.starts_with(b"#EXTM3U") && answer.body.len() > 11);
@@ -342,7 +343,8 @@ fn plays(test: &str, low_latency: bool, seconds: usize, behind_max_s: f64) {
     }
 }
 
-/// Longer than the files, the playlist and what leaves it, and a part of the window.
+/// Longer than the files, the playlist, the time until its segments leave it, and a part of the
+/// window.
 const FOLLOWED: Duration = Duration::from_secs(42);
 const PLAYED_S: usize = 25;
 const PLAIN_S: f64 = 10.0;
@@ -350,7 +352,7 @@ const LOW_S: f64 = 5.0;
 const STALL_S: f64 = 1.0;
 const ATTEMPTS_MAX: usize = 3;
 const DAY_S: f64 = 86_400.0;
-/// Seconds after which timestamps of 33 bits begin anew.
+/// Seconds after which timestamps of 33 bits wrap.
 const CLOCK_S: f64 = (1_u64 << 33) as f64 / 90_000.0;
 /// Longest distance of two pictures: sound may last longer than the pictures of a file.
 const STEP_MAX_S: f64 = 0.1;

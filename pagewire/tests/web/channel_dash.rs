@@ -2,8 +2,8 @@
 //! A channel as DASH: a period for each programme, whose fragments have the samples of the segments
 //! of HLS, and dash.js in Chromium over a change of programme.
 //!
-//! Sources: ISO/IEC 23009-1 §5.3.1, §5.3.2 (periods).
-//! Does not look at segments that have left the window (`serve/src/web/channel_trials.rs`).
+//! Sources: ISO/IEC 23009-1 §5.3.1, §5.3.2 (periods). Does not test segments that have left the
+//! window (`serve/src/web/channel_trials.rs`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,8 +20,8 @@ use crate::site::{Playlist, fetch, resolved};
 
 const MANIFEST: &str = "/channel/news/manifest.mpd";
 
-/// A server of a channel that plays two short files in turns, and of one whose pictures DASH does
-/// not carry; `None`, with the reason printed, without ffmpeg.
+/// Starts a server of a channel that alternates between two short files, and of one whose pictures
+/// DASH does not carry; returns `None`, with the reason printed, without ffmpeg.
 fn serve(test: &str) -> Option<Server> {
     let place = Place::new();
     for (name, size, sounds) in [("a.ts", "320x180", 1), ("b.ts", "426x240", 2)] {
@@ -48,7 +48,7 @@ fn serve(test: &str) -> Option<Server> {
     Some(Server::at(&place, Command::new(PROGRAM), &["--config", config, "--http-pace", "off"]))
 }
 
-/// The answer to a request as soon as it is no 503, which says when to ask again.
+/// Returns the first answer to a request that is not a 503 with a time to retry.
 #[track_caller]
 fn begun(server: &Server, path: &str) -> Answer {
     await_ok(|| {
@@ -113,7 +113,7 @@ fn each_programme_of_a_channel_is_a_period_with_the_samples_of_its_segments() {
         let mpd = player.load(&server);
         assert_dynamic(&mpd);
         segments.load(&server, &playlist);
-        // A player goes on at the address that the description names.
+        // A player continues at the address that the description names.
         player.path = resolved(MANIFEST, &mpd.locations[0].url);
         match segments.breaks.len() {
             0..2 => Err(format!("{} segments", segments.bytes.len())),
@@ -139,13 +139,13 @@ fn each_programme_of_a_channel_is_a_period_with_the_samples_of_its_segments() {
     server.stop();
 }
 
-/// The folder of a description's media.
+/// Returns the folder of a description's media.
 fn own(path: &str) -> &str {
     path.rsplit('/').next().and_then(|name| name.strip_suffix(".mpd")).expect("an identity")
 }
 
-/// Asserts that the fragments of a period that is over are the samples of its segments, and that
-/// sizes and sounds are those of its programme.
+/// Asserts that the fragments of a finished period are the samples of its segments, and that sizes
+/// and sounds are those of its programme.
 #[track_caller]
 fn assert_samples(player: &Follower, segments: &Segments) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -226,7 +226,7 @@ mod clients {
         eprintln!("{test}: {first:?} {last:?} {:?}", report.errors);
         assert!(report.errors.is_empty(), "{:?}", report.errors);
         assert!([320, 426].contains(&report.width), "{}", report.width);
-        // The files last 9 s and 7 s: each 10 s have a change of programme.
+        // The files last 9 s and 7 s: every 10 s contain a change of programme.
         let played_s = last.time_s - first.time_s;
         assert!(played_s > 10.0 && last.frames > first.frames + 200, "{played_s} {report:?}");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files the tests serve: 16 seconds of H.264 with B-frames and AAC, made by ffmpeg.
+//! Files that the tests serve: 16 seconds of H.264 with B-frames and AAC, made by ffmpeg.
 //!
 //! A key frame every 2 s, so segments last 6, 6 and 4 s.
 //! Does not make files of other codecs.
@@ -31,7 +31,7 @@ pub(crate) enum Clip {
 }
 
 impl Clip {
-    /// The name by which it is served.
+    /// Returns the name under which it is served.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Clip::Mp4 => "film.mp4",
@@ -41,7 +41,7 @@ impl Clip {
         }
     }
 
-    /// Number of pictures that can be chosen from.
+    /// Returns the number of picture sizes to choose from.
     pub(crate) fn pictures(self) -> usize {
         if self == Clip::Renditions { 2 } else { 1 }
     }
@@ -50,23 +50,23 @@ impl Clip {
 /// All kinds.
 pub(crate) const CLIPS: [Clip; 4] = [Clip::Mp4, Clip::TwoSounds, Clip::Ts, Clip::Renditions];
 
-/// Files, by the names by which they are served.
+/// Names under which the files are served.
 const FILES: [&str; 5] = ["film.mp4", "two.mp4", "film.ts", "title/large.mp4", "title/small.mp4"];
 
-/// A file; `None`, with the reason printed, where ffmpeg cannot make it.
+/// Returns a file; `None`, with the reason printed, where ffmpeg cannot make it.
 ///
 /// # Panics
-/// Of renditions, which are a folder.
+/// For renditions, which are a folder.
 pub(crate) fn clip(test: &str, clip: Clip) -> Option<PathBuf> {
     film::or_skip(test, made(clip.name()))
 }
 
-/// A server of all clips to pages of every origin.
+/// Starts a server of all clips to pages of every origin.
 pub(crate) fn serve(test: &str) -> Option<Server> {
     serve_with(test, &[])
 }
 
-/// The same, with these options of `pagewire serve` more.
+/// As [`serve`], with additional options of `pagewire serve`.
 pub(crate) fn serve_with(test: &str, options: &[&str]) -> Option<Server> {
     let mut files = Vec::new();
     for name in FILES {
@@ -76,8 +76,8 @@ pub(crate) fn serve_with(test: &str, options: &[&str]) -> Option<Server> {
     Some(Server::with_options(&files, &[&["--allow-origin", "*"], options].concat()))
 }
 
-/// A server of these files of [`made`] and of texts, with options of `pagewire serve`; `None`, with
-/// the reason printed, where ffmpeg cannot make one.
+/// Starts a server of these files of [`made`] and of texts, with options of `pagewire serve`;
+/// returns `None`, with the reason printed, where ffmpeg cannot make one.
 pub(crate) fn serve_files(
     test: &str,
     names: &[&str],
@@ -98,7 +98,7 @@ pub(crate) fn serve_files(
     Some(Server::with_options(&files, options))
 }
 
-/// One of [`FILES`], or of the films of several codecs.
+/// Makes one of [`FILES`], or of the films of several codecs.
 fn made(name: &str) -> Result<PathBuf, String> {
     let mut command = ffmpeg();
     match name {
@@ -141,7 +141,8 @@ fn made(name: &str) -> Result<PathBuf, String> {
     film::made(&mut command, name.trim_start_matches("title/"))
 }
 
-/// Lets ffmpeg write the pictures and these sounds of the film of two; from one on they are AC-3.
+/// Makes ffmpeg write the pictures and these sounds of the film of two; from index `from` on they
+/// are AC-3.
 fn sounds(command: &mut Command, maps: &[&str], from: usize) -> Result<(), String> {
     command.arg("-i").arg(made("two.mp4")?).args(["-map", "0:v", "-c", "copy"]);
     for (at, map) in maps.iter().enumerate() {
@@ -153,7 +154,7 @@ fn sounds(command: &mut Command, maps: &[&str], from: usize) -> Result<(), Strin
     Ok(())
 }
 
-/// A key frame every 2 s and two pictures between others.
+/// A key frame every 2 s and two B-frames between reference pictures.
 pub(crate) const H264: &[&str] = &[
     "-c:v",
     "libx264",
@@ -171,7 +172,7 @@ pub(crate) const H264: &[&str] = &[
     "yuv420p",
 ];
 
-/// A call of ffmpeg that says errors alone and writes over files.
+/// Returns an ffmpeg command that prints only errors and overwrites files.
 pub(crate) fn ffmpeg() -> Command {
     let mut command = film::ffmpeg();
     command.arg("-y");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Enciphered segments, in players of the web and before ffmpeg: whole segments with AES-128, and
-//! samples with cbcs, whose keys the players fetch as licences of clear key.
+//! Enciphered segments, in web players and with ffmpeg: whole segments with AES-128, and samples
+//! with cbcs, whose keys the players fetch as clear-key licences.
 //!
 //! Chromium's own player opens neither fragments of MP4 with AES-128 (it deciphers the clear
-//! initialization section as well) nor cbcs: those are played by libraries.
-//! Does not try systems of protection that a browser does not have by itself.
+//! initialization section as well) nor cbcs: libraries play those. Does not test protection systems
+//! that a browser does not include.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,14 +21,14 @@ use crate::harness::watchdog;
 use crate::playing::{Play, Player, Step, played};
 use crate::site::fetch;
 
-/// A server of all clips whose segments are enciphered.
+/// Starts a server of all clips whose segments are enciphered.
 fn serve(test: &str, cipher: &str) -> Option<Server> {
     let (_folder, secret) = secret();
     let secret = secret.to_str().expect("a path in UTF-8");
     serve_with(test, &["--hls-cipher", cipher, "--hls-key-file", secret])
 }
 
-/// A file with a secret, in its folder.
+/// Creates a file with a secret, in its folder.
 pub(crate) fn secret() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("secret");
@@ -37,7 +37,7 @@ pub(crate) fn secret() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// The text of an address that is there.
+/// Returns the text of an existing address.
 #[track_caller]
 fn text(server: &Server, path: &str) -> String {
     let answer = fetch(server, path, None);
@@ -47,7 +47,7 @@ fn text(server: &Server, path: &str) -> String {
 
 const CLEAR_KEY: &str = "keyformat=org.w3.clearkey";
 
-/// The address of a licence for a clip: of its file, or of its folder.
+/// Returns the address of a licence for a clip: of its file, or of its folder.
 fn licence(server: &Server, clip: Clip) -> String {
     if clip == Clip::Renditions {
         return server.http_url(&format!("keys/{}/0.jwk", clip.name()));
@@ -131,16 +131,16 @@ fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Checksums of a file's frames; pictures that cannot be decoded are left out.
+/// Returns checksums of a file's frames; pictures that cannot be decoded are left out.
 fn frames(path: &Path, stream: &str, options: &[&str]) -> Vec<String> {
     let mut command = ffmpeg();
     command.args(options).arg("-i").arg(path).args(["-map", stream, "-fps_mode", "passthrough"]);
-    // A decoder of sound begins each segment anew.
+    // A decoder of sound starts anew with each segment.
     command.args(if stream == "0:a" { &["-c", "copy"][..] } else { &[] });
     let outcome = watchdog::run(command.args(["-f", "framemd5", "-"]), LIMIT).expect("ffmpeg");
     let text = String::from_utf8_lossy(&outcome.stdout).into_owned();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    // Behind the checksum may be those of side data.
+    // The checksum may be followed by those of side data.
     lines.filter_map(|line| Some(line.split(',').nth(5)?.trim().to_owned())).collect()
 }
 
@@ -164,7 +164,7 @@ fn licences_are_given_for_what_is_there() {
     let keys = title["keys"].as_array().expect("keys");
     assert_eq!((keys.len(), &title["type"]), (2, &"temporary".into()));
     assert_ne!(keys[0], keys[1]);
-    // Players post.
+    // Players send POST.
     let allowed = http(server.http, "OPTIONS", &path);
     assert!(allowed.head.contains("\r\nAllow: POST\r\n"), "{}", allowed.head);
     assert_eq!(listed(&server), (true, true));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transport streams whose timestamps wrap or are set anew, and films with segments of 100 MB and
-//! of more than may be.
+//! Transport streams whose timestamps wrap or restart, and films with segments of 100 MB and of
+//! more than the limit.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.6 (timestamps of 33 bits); RFC 8216 §4.3.2.3 (discontinuity);
 //! ISO/IEC 14496-12 §8.7 (`stsz`, `stsc`, `stco`).
@@ -17,7 +17,7 @@ use crate::harness::{PROGRAM, Place, Server, film};
 use crate::listed::{ListedTrack, dash, encode, hls, remux, segment};
 use crate::site::{fetch, manifest_of};
 
-/// The clip as a transport stream whose times begin at so many seconds.
+/// Returns the clip as a transport stream whose times begin at so many seconds.
 fn from_s(test: &str, seconds: &str) -> Option<Vec<u8>> {
     let film = clip(test, Clip::Ts)?;
     let mut command = remux(&film, &["-output_ts_offset", seconds]);
@@ -25,7 +25,7 @@ fn from_s(test: &str, seconds: &str) -> Option<Vec<u8>> {
     Some(fs::read(path).expect("it was made"))
 }
 
-/// Clock references in order, in units of 90 kHz.
+/// Returns clock references in order, in units of 90 kHz.
 fn clock(bytes: &[u8]) -> Vec<u64> {
     let packets = bytes.chunks_exact(188);
     let clocked = packets.filter(|one| one[3] & 0x20 != 0 && one[4] >= 7 && one[5] & 0x10 != 0);
@@ -40,13 +40,13 @@ fn serve(files: &[(&str, &[u8])]) -> Server {
     Server::at(&place, Command::new(PROGRAM), &[])
 }
 
-/// A text without the identity of the file in its addresses.
+/// Returns a text without the identity of the file in its addresses.
 fn anonymous(text: &str, path: &str) -> String {
     let identity = path.split('/').find(|part| part.starts_with('~')).expect("an identity");
     text.replace(identity, "~")
 }
 
-/// A film whose timestamps wrap is, to HLS and DASH, the film whose timestamps do not.
+/// A film whose timestamps wrap gives the same HLS and DASH as one whose timestamps do not.
 #[test]
 fn timestamps_that_wrap_change_nothing() {
     let test = "far_films::timestamps_that_wrap_change_nothing";
@@ -81,8 +81,8 @@ fn timestamps_that_wrap_change_nothing() {
     server.stop();
 }
 
-/// Where timestamps are set anew, forward or back or where they wrap as well, a segment begins, and
-/// it alone is marked. Times of DASH go on.
+/// Where timestamps restart, forward, back or near a wrap, a segment begins, and it alone is
+/// marked. Times of DASH continue.
 #[test]
 fn timestamps_that_are_set_anew_are_a_discontinuity_of_hls_and_none_of_dash() {
     let test =
@@ -112,7 +112,7 @@ fn timestamps_that_are_set_anew_are_a_discontinuity_of_hls_and_none_of_dash() {
         assert!((total - 2.0 * SECONDS).abs() < 0.2, "{name}: {total}");
         assert_eq!(tracks.len(), 2, "{name}: {tracks:?}");
         for track in tracks {
-            // Each begins where the one before ends.
+            // Each begins where the previous one ends.
             let samples = track.fetched(&server).iter().map(|(_, one)| one.samples).sum::<u32>();
             let (start, end) = track.span_s();
             assert!((end - start - total).abs() < 0.2, "{name}: {start} {end}: {track:?}");
@@ -124,8 +124,8 @@ fn timestamps_that_are_set_anew_are_a_discontinuity_of_hls_and_none_of_dash() {
     server.stop();
 }
 
-/// A film of 60 s in two segments, of samples of this many bytes: a file with holes, each sample
-/// with its number at its begin and end. Returns the film and where its samples lie.
+/// Makes a film of 60 s in two segments, of samples of this many bytes: a sparse file, each sample
+/// with its number at its begin and end. Returns the film and the position of its samples.
 pub(crate) fn with_samples_of(test: &str, bytes: u32, sound_s: u32) -> Option<(Place, u64)> {
     let made = film::made(&mut encode(60, 30, sound_s), "film.mp4");
     let small = fs::read(film::or_skip(test, made)?).expect("it was made");
@@ -134,7 +134,7 @@ pub(crate) fn with_samples_of(test: &str, bytes: u32, sound_s: u32) -> Option<(P
     let (ftyp, mut moov) = (content("ftyp"), content("moov").to_vec());
     let media = 16 + 8 + ftyp.len() + 8 + moov.len();
     let table = |moov: &[u8], kind: &[u8; 4]| {
-        // That of the first track, the pictures.
+        // The table of the first track, the pictures.
         moov.windows(4).position(|found| found == kind).expect("a table") + 4
     };
     let [sizes, chunks, offsets] = [b"stsz", b"stsc", b"stco"].map(|kind| table(&moov, kind));
@@ -161,7 +161,7 @@ pub(crate) fn with_samples_of(test: &str, bytes: u32, sound_s: u32) -> Option<(P
     }
     assert_eq!(before, samples);
     let end = media as u64 + u64::from(samples) * u64::from(bytes);
-    // The sound, if any, keeps its places: its bytes are others, and nobody decodes them.
+    // The sound, if any, keeps its places: its bytes are others, and are not decoded.
     let place = Place::new();
     let unfinished = place.top().join("film.mp4");
     let file = File::create(&unfinished).expect("room for a file");
@@ -184,7 +184,7 @@ pub(crate) fn with_samples_of(test: &str, bytes: u32, sound_s: u32) -> Option<(P
     Some((place, media as u64))
 }
 
-/// Segments of 105 MB come whole, by HLS, by DASH, and in ranges.
+/// Segments of 105 MB are served completely, by HLS, by DASH, and in ranges.
 #[test]
 fn segments_of_100_mb_come_whole() {
     let test = "far_films::segments_of_100_mb_come_whole";
@@ -222,10 +222,10 @@ fn segments_of_more_than_256_mib_are_refused_by_name() {
         let server = Server::at(&place, Command::new(PROGRAM), &[]);
         for item in ["master.m3u8", "manifest.mpd"] {
             let answer = fetch(&server, &format!("/film.mp4/{item}"), None);
-            let told = answer.text();
-            assert_eq!(answer.status, 404, "{item}: {told}");
+            let text = answer.text();
+            assert_eq!(answer.status, 404, "{item}: {text}");
             for part in ["track 1", "from 0 s to 30 s", "270", "256 MiB", "key frames"] {
-                assert!(told.contains(part), "{item}: no {part:?} in {told}");
+                assert!(text.contains(part), "{item}: no {part:?} in {text}");
             }
         }
         server.stop();

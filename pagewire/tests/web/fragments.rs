@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boxes of initialization sections and segments, read as plainly as they are laid out.
+//! A simple parser of boxes in initialization sections and segments.
 //!
-//! Sources: ISO/IEC 14496-12 §4.2 (boxes), §8.8 (movie fragments).
-//! Does not read large sizes or boxes of extended types: segments have none.
+//! Sources: ISO/IEC 14496-12 §4.2 (boxes), §8.8 (movie fragments). Does not read large sizes or
+//! boxes of extended types: segments have none.
 
 use std::collections::BTreeMap;
 
 /// A box: its type and content.
 pub(crate) type Found<'a> = (String, &'a [u8]);
 
-/// The boxes in a row of them.
+/// Returns the boxes in a sequence.
 ///
 /// # Panics
-/// When the row does not end where its last box does.
+/// When the sequence does not end where its last box does.
 #[track_caller]
 pub(crate) fn boxes(mut bytes: &[u8]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn boxes(mut bytes: &[u8]) -> Vec<Found<'_>> {
     found
 }
 
-/// The boxes at a path of types, such as `moov/trak/mdia`.
+/// Returns the boxes at a path of types, such as `moov/trak/mdia`.
 pub(crate) fn at_path<'a>(bytes: &'a [u8], path: &str) -> Vec<&'a [u8]> {
     let (first, rest) = match path.split_once('/') {
         Some((first, rest)) => (first, Some(rest)),
@@ -46,17 +46,17 @@ pub(crate) struct TrackFragment {
     /// The flags of `tfhd`.
     pub(crate) flags: u32,
     pub(crate) decode: u64,
-    /// The earliest presentation, and the end of the latest.
+    /// The earliest presentation time, and the end of the latest.
     pub(crate) start: u64,
     pub(crate) end: u64,
     /// Duration of all samples.
     pub(crate) duration: u64,
     pub(crate) samples: u32,
-    /// True where the first sample needs no other (its flags).
+    /// True where the first sample depends on no other (its flags).
     pub(crate) begins_with_sync: bool,
 }
 
-/// The track fragments of a segment by the number of the track.
+/// Returns the track fragments of a segment by the number of the track.
 #[track_caller]
 pub(crate) fn track_fragments(segment: &[u8]) -> BTreeMap<u32, TrackFragment> {
     let fragments = at_path(segment, "moof/traf");
@@ -127,7 +127,7 @@ fn track_fragment(fragment: &[u8], tfhd: &[u8]) -> TrackFragment {
     found
 }
 
-/// Units a second of each track of an initialization section.
+/// Returns the ticks per second of each track of an initialization section.
 pub(crate) fn timescales(init: &[u8]) -> BTreeMap<u32, u32> {
     let tracks = at_path(init, "moov/trak");
     let tracks = tracks.into_iter().map(|track| {

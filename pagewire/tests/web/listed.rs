@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of a film, by what its playlists and its MPD list, and fetched.
+//! Segments of a film as listed by its playlists and its MPD, and their content.
 //!
-//! Does not look into segments of MPEG-TS.
+//! Does not parse segments of MPEG-TS.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(crate) struct ListedPlaylist {
 }
 
 impl ListedPlaylist {
-    /// Duration of each segment, in whole seconds.
+    /// Returns the duration of each segment, in whole seconds.
     pub(crate) fn seconds(&self) -> Vec<u64> {
         self.segments.iter().map(|segment| segment.seconds.round() as u64).collect()
     }
@@ -44,14 +44,15 @@ impl ListedPlaylist {
         self.segments.iter().map(|segment| segment.seconds).sum()
     }
 
-    /// Numbers of the segments that timestamps do not go on to.
+    /// Returns the numbers of the segments whose timestamps do not continue the previous ones.
     pub(crate) fn breaks(&self) -> Vec<usize> {
         let segments = self.segments.iter().enumerate();
         segments.filter_map(|(number, segment)| segment.is_break.then_some(number)).collect()
     }
 }
 
-/// The multivariant playlist of a film, and its media playlists but that of the key frames.
+/// Returns the multivariant playlist of a film, and its media playlists except that of the key
+/// frames.
 #[track_caller]
 pub(crate) fn hls(server: &Server, name: &str) -> (Playlist, Vec<ListedPlaylist>) {
     let mut all = playlists_below(server, name, "");
@@ -60,7 +61,7 @@ pub(crate) fn hls(server: &Server, name: &str) -> (Playlist, Vec<ListedPlaylist>
     (master, timed.map(listed).collect())
 }
 
-/// The segments of a media playlist.
+/// Returns the segments of a media playlist.
 #[track_caller]
 pub(crate) fn listed(playlist: Playlist) -> ListedPlaylist {
     let read = parse_media_playlist_res(playlist.text.as_bytes());
@@ -86,25 +87,26 @@ pub(crate) fn listed(playlist: Playlist) -> ListedPlaylist {
 #[derive(Debug, Clone)]
 pub(crate) struct ListedTrack {
     pub(crate) is_video: bool,
-    /// Units a second, and the time of the period's start.
+    /// Ticks per second, and the time of the period's start.
     pub(crate) scale: u64,
     pub(crate) offset: u64,
     pub(crate) init: String,
     /// Address, start and duration.
     pub(crate) segments: Vec<(String, u64, u64)>,
-    /// True where all segments are said to begin with a key frame.
+    /// True where the MPD declares that all segments begin with a key frame.
     pub(crate) is_independent: bool,
 }
 
 impl ListedTrack {
-    /// Start of the first segment and end of the last, in seconds of the period.
+    /// Returns start of the first segment and end of the last, in seconds of the period.
     pub(crate) fn span_s(&self) -> (f64, f64) {
         let seconds = |time: u64| (time as f64 - self.offset as f64) / self.scale as f64;
         let last = self.segments.last().expect("a segment");
         (seconds(self.segments[0].1), seconds(last.1 + last.2))
     }
 
-    /// Fetches all segments: each has the times of the timeline and follows the one before.
+    /// Fetches all segments; asserts that each has the times of the timeline and follows the
+    /// previous one.
     #[track_caller]
     pub(crate) fn fetched(&self, server: &Server) -> Vec<(Vec<u8>, TrackFragment)> {
         let mut at = self.segments[0].1;
@@ -123,7 +125,7 @@ impl ListedTrack {
     }
 }
 
-/// Duration of the presentation, and all representations but text.
+/// Returns the duration of the presentation, and all representations except text.
 #[track_caller]
 pub(crate) fn dash(server: &Server, name: &str) -> (f64, Vec<ListedTrack>) {
     let (text, path) = manifest_of(server, name);
@@ -170,7 +172,7 @@ fn of_template(path: &str, template: &SegmentTemplate) -> ListedTrack {
     }
 }
 
-/// The bytes of a resource that is there.
+/// Returns the bytes of an existing resource.
 #[track_caller]
 pub(crate) fn whole(server: &Server, path: &str) -> Vec<u8> {
     let answer = fetch(server, path, None);
@@ -178,7 +180,7 @@ pub(crate) fn whole(server: &Server, path: &str) -> Vec<u8> {
     answer.body
 }
 
-/// The bytes of a listed segment, none empty.
+/// Returns the bytes of a listed segment; asserts that it is not empty.
 #[track_caller]
 pub(crate) fn segment(server: &Server, segment: &ListedSegment) -> Vec<u8> {
     let answer = fetch(server, &segment.path, segment.range);
@@ -190,7 +192,7 @@ pub(crate) fn segment(server: &Server, segment: &ListedSegment) -> Vec<u8> {
 }
 
 /// Encodes small pictures, five a second and a key frame every `gop_s` seconds, so that minutes of
-/// them take no time, and a sound; each as long as said.
+/// them take no time, and a sound; each of the given length.
 pub(crate) fn encode(pictures_s: u32, gop_s: u32, sound_s: u32) -> Command {
     let mut command = ffmpeg();
     let picture = format!("testsrc2=size=128x72:rate=5:duration={pictures_s}");
@@ -212,7 +214,7 @@ pub(crate) fn remux(film: &Path, options: &[&str]) -> Command {
     command
 }
 
-/// All addresses of a film: its playlists, its MPD, and all that these name.
+/// Returns all addresses of a film: its playlists, its MPD, and all that these name.
 #[track_caller]
 pub(crate) fn addresses(server: &Server, name: &str) -> Vec<String> {
     let mut all = BTreeSet::new();
@@ -225,7 +227,7 @@ pub(crate) fn addresses(server: &Server, name: &str) -> Vec<String> {
         }
     }
     let (text, path) = match fetch(server, &format!("/{name}/manifest.mpd"), None) {
-        // Segments that are enciphered whole.
+        // Segments that are enciphered as a whole.
         answer if answer.status == 404 => return all.into_iter().collect(),
         _ => manifest_of(server, name),
     };

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recording in progress in Chromium, by hls.js: so many seconds behind its source, without a
+//! A recording in progress in Chromium, by hls.js: a bounded delay behind its source, without a
 //! stall, in plain and in low-latency form.
 //!
-//! A film goes at its own pace to `pagewire receive`, whose file `pagewire serve` serves. The test
-//! knows when it sent each picture; how far behind the player is, is the time since it sent the
-//! picture that is shown. A run that misses the bar is repeated, up to three runs in all.
+//! A film is sent at its own pace to `pagewire receive`, whose file `pagewire serve` serves. The
+//! test records the send time of each picture; the delay of the player is the time since the
+//! displayed picture was sent. A run that misses the limits is repeated, up to three runs in all.
 //!
-//! `LIVE_MINUTES` minutes (10 by default) are played by the tests that are ignored (`make soak`),
-//! one by the others.
+//! The ignored tests (`make soak`) play `LIVE_MINUTES` minutes (10 by default), the others play
+//! one.
 //!
-//! Sources: the issue's bar: 8 s behind in plain, 3 s in low-latency form.
-//! Does not look at playlists ([`crate::live_playlists`]).
+//! Sources: the limits of the issue: 8 s behind in plain, 3 s in low-latency form. Does not test
+//! playlists ([`crate::live_playlists`]).
 
 use std::process::Command;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) struct Film {
 }
 
 impl Film {
-    /// Makes one by ffmpeg; `None`, with the reason printed, where it cannot.
+    /// Makes one by ffmpeg; returns `None`, with the reason printed, where it cannot.
     pub(crate) fn make(test: &str, seconds: usize) -> Option<Film> {
         let pictures = ["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-b_strategy", "0"];
         let keys = ["-g", "50", "-keyint_min", "50", "-sc_threshold", "0", "-b:v", "400k"];
@@ -85,14 +85,14 @@ impl Film {
         film
     }
 
-    /// Offset of the first payload that is due after so many seconds.
+    /// Returns the offset of the first payload that is due after so many seconds.
     pub(crate) fn offset_at(&self, seconds: f64) -> usize {
         let after = self.clock.partition_point(|&(_, time)| time - self.clock[0].1 < seconds);
         let offset = self.clock.get(after).map_or(self.bytes.len(), |&(at, _)| at);
         offset / PAYLOAD_BYTES * PAYLOAD_BYTES
     }
 
-    /// Time at which a byte is due, from the first clock reference on.
+    /// Returns the time at which a byte is due, from the first clock reference on.
     fn due_s(&self, offset: usize) -> f64 {
         let last = self.clock.partition_point(|&(at, _)| at <= offset).max(1) - 1;
         let (at, time) = self.clock[last];
@@ -103,11 +103,11 @@ impl Film {
     }
 }
 
-/// A source, a recorder, and a server of what is recorded.
+/// A source, a recorder, and a server of the recording.
 pub(crate) struct LiveScene {
     source: JoinHandle<()>,
     stop: Arc<AtomicBool>,
-    /// Longest time by which a datagram was sent late, in microseconds.
+    /// Largest lateness of a sent datagram, in microseconds.
     late_us: Arc<AtomicU64>,
     recorder: Recorder,
     server: Server,
@@ -139,12 +139,12 @@ impl LiveScene {
         LiveScene { source, stop, late_us, recorder, server, began }
     }
 
-    /// Waits until there is a playlist; its address.
+    /// Waits until there is a playlist; returns its address.
     fn playlist_url(&self) -> String {
         self.url_of("master.m3u8")
     }
 
-    /// Waits until there is such a text of the recording; its address.
+    /// Waits until there is such a text of the recording; returns its address.
     pub(crate) fn url_of(&self, text: &str) -> String {
         await_ok(|| {
             let answer = crate::site::fetch(&self.server, &format!("/0.ts/{text}"), None);
@@ -158,7 +158,7 @@ impl LiveScene {
         self.over().stop();
     }
 
-    /// Ends the source and the recorder; the server goes on.
+    /// Ends the source and the recorder; the server continues.
     pub(crate) fn over(self) -> Server {
         self.stop.store(true, Ordering::Relaxed);
         self.source.join().expect("the source ends");
@@ -167,7 +167,7 @@ impl LiveScene {
     }
 }
 
-/// Where the player was.
+/// State of the player at one moment.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct LiveSample {
     pub(crate) wall_s: f64,
@@ -188,7 +188,7 @@ pub(crate) struct LiveReport {
 }
 
 impl LiveReport {
-    /// Longest time for which media time stood still.
+    /// Returns the longest time for which media time stood still.
     pub(crate) fn stalled_s(&self) -> f64 {
         let Some(first) = self.samples.first() else { return f64::MAX };
         let (mut since, mut last, mut stalled_s) = (first.wall_s, first.time_s, 0.0);
@@ -206,14 +206,14 @@ impl LiveReport {
 #[derive(Debug)]
 #[allow(dead_code, reason = "they are printed")]
 struct LiveFigures {
-    /// Seconds behind the source, by the time at which it sent what is shown.
+    /// Seconds behind the source, by the send time of the displayed picture.
     behind_min_s: f64,
     behind_max_s: f64,
     /// The same by the playlist's dates.
     dated_max_s: f64,
     /// Longest time for which media time stood still.
     stalled_s: f64,
-    /// Least media that the player had ahead.
+    /// Smallest amount of media that the player had ahead.
     ahead_min_s: f64,
     frames: u32,
     parts: u32,
@@ -221,7 +221,7 @@ struct LiveFigures {
     source_late_s: f64,
 }
 
-/// Plays for so long; `None` where something is missing.
+/// Plays for so long; returns `None` where a component is missing.
 fn played(test: &str, low_latency: bool, seconds: usize) -> Option<(LiveFigures, LiveReport)> {
     let film = Arc::new(Film::make(test, seconds + BEFORE_AND_AFTER_S)?);
     let scene = LiveScene::begin(&film);
@@ -233,7 +233,7 @@ fn played(test: &str, low_latency: bool, seconds: usize) -> Option<(LiveFigures,
     Some((figures, report))
 }
 
-/// Plays an address by hls.js for so long; `None` where something is missing.
+/// Plays an address by hls.js for so long; returns `None` where a component is missing.
 pub(crate) fn reported(
     test: &str,
     url: &str,
@@ -282,7 +282,7 @@ fn figures(report: &LiveReport, began_s: f64, source_late_s: f64) -> LiveFigures
     }
 }
 
-/// Plays for so long and asserts what the issue asks for.
+/// Plays for so long and asserts the limits of the issue.
 fn plays(test: &str, low_latency: bool, seconds: usize, behind_max_s: f64) {
     for attempt in 1.. {
         let Some((figures, report)) = played(test, low_latency, seconds) else { return };
@@ -300,16 +300,16 @@ fn plays(test: &str, low_latency: bool, seconds: usize, behind_max_s: f64) {
             return;
         }
         // Source, recorder, server and browser share two cores with other tests. A server that is
-        // late by itself is so each time.
+        // itself late is late in each run.
         assert!(attempt < ATTEMPTS_MAX, "{figures:?} {:?}", report.errors);
         eprintln!("{test}: once more, as the machine may have been busy");
     }
 }
 
-/// The report of the page that plays what is served by this name; `None`, with the reason printed,
-/// where the browser does not.
+/// Returns the report of the page that plays the file of this name; `None`, with the reason
+/// printed, where the browser does not play it.
 pub(crate) fn page_report(test: &str, server: &Server, name: &str) -> Option<serde_json::Value> {
-    // Of one origin with the page, so that it may look into it.
+    // Of the same origin as the page, so that the page may inspect it.
     let frame = FRAME.replace("0.ts/", &format!("{name}/"));
     fs::write(server.folder().join("frame.html"), frame).expect("written");
     let reports = PageServer::start(Served::default());
@@ -318,12 +318,12 @@ pub(crate) fn page_report(test: &str, server: &Server, name: &str) -> Option<ser
     let report = reports.report(REPORT_WAIT).expect("a report in time");
     drop(browser);
     let report: serde_json::Value = serde_json::from_slice(&report).expect("a report in JSON");
-    let said = report["said"].as_str().expect("the page has a line for it");
-    if said.contains("does not play HLS") {
+    let message = report["said"].as_str().expect("the page has a line for it");
+    if message.contains("does not play HLS") {
         eprintln!("skip: {test}: chromium has no player of HLS");
         return None;
     }
-    assert_eq!(said, "", "{report}");
+    assert_eq!(message, "", "{report}");
     Some(report)
 }
 
@@ -339,13 +339,13 @@ const PLAIN_S: f64 = 8.0;
 const LOW_S: f64 = 3.0;
 /// A page that is not drawn for a moment has no new media time.
 const STALL_S: f64 = 1.0;
-/// In plain form hls.js asks for the playlist with the last part of the next segment, and again
-/// when that did not come within 1.6 s.
+/// In plain form hls.js requests the playlist with the last part of the next segment, and again
+/// when that did not arrive within 1.6 s.
 const HARMLESS: &str = "levelLoadTimeOut ";
-/// Difference of the playlist's dates, which are those of blocks of the recorder.
+/// Error of the playlist's dates, which are those of blocks of the recorder.
 const DATES_S: f64 = 1.0;
 const ATTEMPTS_MAX: usize = 3;
-/// Film before a player starts and behind its end.
+/// Length of film before a player starts and after it ends.
 const BEFORE_AND_AFTER_S: usize = 45;
 const REPORT_WAIT: Duration = Duration::from_secs(60);
 

@@ -27,7 +27,7 @@ use crate::page_server::{PageServer, Served};
 use crate::site::{fetch, resolved};
 use crate::tool;
 
-/// A player that loads the description again and again, and all that it lists.
+/// A player that loads the description repeatedly, and everything that it lists.
 #[derive(Default)]
 pub(crate) struct Follower {
     pub(crate) path: String,
@@ -37,14 +37,14 @@ pub(crate) struct Follower {
 
 #[derive(Default)]
 pub(crate) struct Followed {
-    /// The initialization section, and all fragments behind each other.
+    /// The initialization section, followed by all fragments.
     pub(crate) bytes: Vec<u8>,
     pub(crate) fragments: Vec<TrackFragment>,
     pub(crate) timescale: u32,
 }
 
 impl Follower {
-    /// Loads the description and what is new in it.
+    /// Loads the description and its new fragments.
     #[track_caller]
     pub(crate) fn load(&mut self, server: &Server) -> MPD {
         let (text, mpd) = description(server, &self.path);
@@ -60,7 +60,7 @@ impl Follower {
         mpd
     }
 
-    /// Loads until it is whole; returns the last description.
+    /// Loads until it is complete; returns the last description.
     #[track_caller]
     fn load_to_the_end(&mut self, server: &Server) -> MPD {
         await_ok(|| {
@@ -70,14 +70,14 @@ impl Follower {
         })
     }
 
-    /// Number of fragments of pictures in the first period.
+    /// Returns the number of fragments of pictures in the first period.
     fn pictures(&self) -> usize {
         self.streams[&("0".to_owned(), "1".to_owned())].fragments.len()
     }
 }
 
 impl Followed {
-    /// Number of frames that ffmpeg decodes.
+    /// Returns the number of frames that ffmpeg decodes.
     fn frames(&self) -> usize {
         let folder = tempfile::tempdir().expect("a folder");
         let joined = folder.path().join("joined.mp4");
@@ -100,7 +100,7 @@ impl Followed {
             time = entry.t.unwrap_or(time);
             for _ in 0..=entry.r.unwrap_or(0) {
                 let end = time + entry.d;
-                // What has left the list is known.
+                // Fragments that have left the list are already known.
                 let known = self.fragments.iter().position(|one| one.start == time);
                 let number = known.unwrap_or(self.fragments.len());
                 if known.is_none() {
@@ -117,7 +117,7 @@ impl Followed {
     }
 }
 
-/// A description that is there, and is valid.
+/// Returns an existing, valid description.
 #[track_caller]
 pub(crate) fn description(server: &Server, path: &str) -> (String, MPD) {
     let answer = get_in_turn(server.http, path);
@@ -131,7 +131,7 @@ pub(crate) fn description(server: &Server, path: &str) -> (String, MPD) {
     (text, mpd)
 }
 
-/// A fragment or initialization section, which never changes.
+/// Returns a fragment or initialization section, which never changes.
 #[track_caller]
 fn media(server: &Server, path: &str) -> Answer {
     let answer = fetch(server, path, None);
@@ -143,7 +143,7 @@ fn media(server: &Server, path: &str) -> Answer {
     answer
 }
 
-/// Digests of the frames or packets of a file's only stream that fits.
+/// Returns digests of the frames or packets of the only matching stream of a file.
 pub(crate) fn digests(path: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = ffmpeg();
     command.args(["-v", "error"]).arg("-i").arg(path).args(arguments);
@@ -152,7 +152,7 @@ pub(crate) fn digests(path: &Path, arguments: &[&str]) -> Vec<String> {
     assert!(outcome.stderr.is_empty(), "{}", outcome.stderr);
     let text = String::from_utf8(outcome.succeeded()).expect("UTF-8");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
-    // Behind stream, times, duration and size.
+    // The fields after stream, times, duration and size.
     lines.filter_map(|line| line.split(',').nth(5)).map(|one| one.trim().to_owned()).collect()
 }
 
@@ -172,7 +172,7 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
     let address = recording.server.http_url("0.ts/manifest.mpd");
     await_true("its address is in the index", || listed() == Some(address.clone().into()));
 
-    // A player goes on at the address that the description names.
+    // A player continues at the address that the description names.
     let location = &mpd.locations[0].url;
     let followed = resolved(&first, location);
     let mut listed = player.pictures();
@@ -196,14 +196,14 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
     recorder.stop().well();
     let last = player.load_to_the_end(&server);
     let lasts = last.mediaPresentationDuration.expect("it has an end").as_secs_f64();
-    // A player that goes on at the first address has the same, for a while.
+    // A player that stays at the first address gets the same, for a while.
     let (same, _) = description(&server, &first);
     assert!(same.contains("live/") && same.contains("static"), "{same}");
     assert_is_the_file(&player, &place.folder().join("0.ts"), lasts);
     server.stop();
 }
 
-/// A player of a recording as soon as that has a description.
+/// Returns a player of a recording as soon as that has a description.
 #[track_caller]
 fn begun(server: &Server) -> (Follower, MPD) {
     let path = "/0.ts/manifest.mpd";
@@ -269,7 +269,7 @@ fn other_codecs_begin_a_period_and_a_discontinuity() {
     assert_eq!(codecs, [["avc1", "mp4a"], ["hvc1", "ac-3"]]);
     for ((period, id), followed) in &player.streams {
         let frames = followed.frames();
-        // Of 250 pictures, and of 469 or 312 frames of sound.
+        // Out of 250 pictures, and of 469 or 312 frames of sound.
         let expected = if id == "1" { 240 } else { 290 };
         assert!(frames >= expected, "{period} {id}: {frames}");
     }
@@ -320,7 +320,7 @@ fn assert_is_the_file(player: &Follower, file: &Path, lasts_s: f64) {
     }
 }
 
-/// Where the player was.
+/// State of the player at one moment.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct DashSample {
     pub(crate) wall_s: f64,
@@ -376,7 +376,7 @@ fn figures(samples: &[DashSample], began_s: f64) -> Option<DashFigures> {
     })
 }
 
-/// Plays for so long and to the end; `None` where something is missing.
+/// Plays for so long and to the end; returns `None` where a component is missing.
 fn played(
     test: &str,
     film: &Arc<Film>,
@@ -408,11 +408,11 @@ pub(crate) const SCRIPT: &str = include_str!("live_dash.js");
 pub(crate) const LIBRARY: &str = "node_modules/dashjs/dist/modern/umd/dash.all.min.js";
 /// Time of the recording's beginning in fragments.
 const ORIGIN_S: f64 = 10.0;
-/// Time for which it plays beside its source, and until the end behind that.
+/// Time for which it plays beside its source; it then plays to the end.
 const PLAYED_S: usize = 30;
 const END_S: u64 = 60;
 const BEFORE_AND_AFTER_S: usize = 45;
-/// Three segments of 2 s, and what a player takes to load the last.
+/// Three segments of 2 s, and the time a player needs to load the last.
 const BEHIND_S: f64 = 10.0;
 const STALL_S: f64 = 1.0;
 const ATTEMPTS_MAX: usize = 3;

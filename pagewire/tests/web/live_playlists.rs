@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Playlists of a recording in progress: parts, reloads that wait, a source that is silent, a
-//! player that hangs up, the end of the recorder, and a file that is cut short or replaced.
+//! Playlists of a recording in progress: parts, blocking reloads, a silent source, a player that
+//! disconnects, the end of the recorder, and a file that is truncated or replaced.
 //!
 //! Sources: draft-pantos-hls-rfc8216bis §4.4.3, §4.4.4.9, §6.2.5.
 //! Does not play ([`crate::live`] does).
@@ -20,14 +20,14 @@ use crate::live_rules::{broken_by_reload, is_update_of};
 use crate::playlist_rules::broken;
 use crate::site::{Playlist, fetch, resolved};
 
-/// A recording of a film that the test sends piece by piece.
+/// A recording of a film that the test sends in parts.
 pub(crate) struct Recording {
     film: Film,
     pub(crate) place: Place,
     pub(crate) recorder: Recorder,
     pub(crate) server: Server,
     sender: Sender,
-    /// Bytes of the film since it last began.
+    /// Bytes of the film since its last restart.
     sent: usize,
     /// Bytes in all.
     sent_in_all: usize,
@@ -50,7 +50,7 @@ impl Recording {
         })
     }
 
-    /// Sends the film up to this time, as fast as the recorder takes it.
+    /// Sends the film up to this time, as fast as the recorder receives it.
     pub(crate) fn send_until(&mut self, seconds: f64) {
         let end = self.film.offset_at(seconds).max(self.sent);
         self.sender.send_all(&self.film.bytes[self.sent..end]);
@@ -58,12 +58,12 @@ impl Recording {
         self.sent = end;
     }
 
-    /// The source begins anew, with the film's clock.
+    /// Restarts the source, with the film's clock.
     pub(crate) fn begin_anew(&mut self) {
         self.sent = 0;
     }
 
-    /// The source goes on with another film.
+    /// Continues the source with another film.
     pub(crate) fn go_on_with(&mut self, film: Film) {
         (self.film, self.sent) = (film, 0);
     }
@@ -72,7 +72,7 @@ impl Recording {
         fetch(&self.server, path, None)
     }
 
-    /// The multivariant playlist as soon as there is one, and the media playlist.
+    /// Returns the multivariant playlist as soon as there is one, and the media playlist.
     #[track_caller]
     fn playlists(&self) -> (String, Playlist) {
         let path = "/0.ts/master.m3u8";
@@ -88,7 +88,7 @@ impl Recording {
         (master, Playlist { path, text })
     }
 
-    /// The media playlist once it has a segment that begins so late.
+    /// Returns the media playlist once it lists at least so many segments.
     #[track_caller]
     pub(crate) fn playlist_with(&self, segments: usize) -> Playlist {
         await_ok(|| {
@@ -98,7 +98,7 @@ impl Recording {
         })
     }
 
-    /// The media playlist when it has all that was sent.
+    /// Returns the media playlist when it lists everything that was sent.
     #[track_caller]
     fn settled(&self) -> Playlist {
         self.recorder.await_bytes("0.ts", self.sent_in_all as u64);
@@ -115,19 +115,19 @@ impl Recording {
     }
 }
 
-/// The segments of a playlist.
+/// Returns the segments of a playlist.
 fn uris(playlist: &Playlist) -> Vec<&str> {
     playlist.text.lines().filter(|line| !line.starts_with('#')).collect()
 }
 
-/// Addresses of the parts that a playlist lists.
+/// Returns addresses of the parts that a playlist lists.
 fn parts(playlist: &Playlist) -> Vec<&str> {
     let uri = |value: &'_ &str| value.split("URI=\"").nth(1).is_some();
     let values = playlist.values("EXT-X-PART").into_iter().filter(uri);
     values.map(|value| value.split('"').nth(1).expect("a URI")).collect()
 }
 
-/// The address of the part that a playlist announces, and its segment and number.
+/// Returns the address of the part that a playlist announces, and its segment and number.
 #[track_caller]
 fn announced(playlist: &Playlist) -> (&str, usize, usize) {
     let hint = playlist.values("EXT-X-PRELOAD-HINT");
@@ -137,7 +137,7 @@ fn announced(playlist: &Playlist) -> (&str, usize, usize) {
     (uri, segment.parse().expect("a number"), part.parse().expect("a number"))
 }
 
-/// An answer that may take a while.
+/// Requests in a thread, for an answer that may be delayed.
 fn later(server: SocketAddr, path: String) -> Receiver<Answer> {
     let (sender, answers) = mpsc::channel();
     thread::spawn(move || {
@@ -149,8 +149,8 @@ fn later(server: SocketAddr, path: String) -> Receiver<Answer> {
     answers
 }
 
-/// The answer to a request that waits for what is sent: a machine that is late may answer it first
-/// with what there is, as when the source is silent.
+/// Returns the answer to a request that waits for media still to be sent: a slow machine may first
+/// answer it with the current content, as when the source is silent.
 #[track_caller]
 fn awaited(
     server: &Server,
@@ -188,7 +188,7 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     assert_update(&recording, &playlist);
     copies.push(playlist);
 
-    // The source is silent: the answer is what there is, after three target durations.
+    // The source is silent: the answer is the current content, after three target durations.
     let playlist = recording.settled();
     let (hint, segment, part) = announced(&playlist);
     let part_path = resolved(&playlist.path, hint);
@@ -199,9 +199,9 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!((silent.status, silent.text()), (200, playlist.text.clone()));
 
-    // One that hangs up waits no more.
+    // A client that disconnects no longer waits.
     let await_connections = |what: &str, count: u64| {
-        // One of them asks for the index.
+        // One of them requests the index.
         recording.server.await_index(what, |index| index["server"]["connections"] == count + 1);
     };
     await_connections("those of the answers above are closed", 0);
@@ -211,7 +211,7 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     line.shut();
     await_connections("it waits for nobody", 0);
 
-    // It goes on: both requests are answered with the part.
+    // The source continues: both requests are answered with the part.
     let waiting = [&reload, &part_path].map(|path| later(recording.server.http, path.clone()));
     assert!(waiting[0].recv_timeout(Duration::from_secs(1)).is_err(), "it waits");
     recording.send_until(22.5);
@@ -249,8 +249,8 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     let bodies = segments.iter().map(|path| fetch(&server, path, None).body);
     assert!(bodies.collect::<Vec<_>>().concat() == whole, "the segments are the file");
     server.stop();
-    // The whole file does not tell where its segments were cut: other bytes once came by the same
-    // addresses from a server that was started anew.
+    // The finished file does not record where its segments were cut. Regression: a restarted server
+    // sent other bytes under the same addresses.
     let server = Server::at(&place, Command::new(PROGRAM), &["--http-pace", "off"]);
     for path in segments.iter().chain([&ended.path]) {
         let answer = fetch(&server, path, None);
@@ -260,7 +260,7 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     server.stop();
 }
 
-/// Asserts tags of a playlist that grows.
+/// Asserts tags of a growing playlist.
 #[track_caller]
 fn assert_listed(playlist: &Playlist) {
     let text = &playlist.text;
@@ -275,7 +275,7 @@ fn assert_listed(playlist: &Playlist) {
     let date = playlist.values("EXT-X-PROGRAM-DATE-TIME");
     assert!(!date.is_empty(), "{text}");
     let listed = playlist.values("EXT-X-PART");
-    // Of three target durations, and of the segment that is not whole.
+    // Of three target durations, and of the incomplete segment.
     assert!((15..=25).contains(&listed.len()), "{text}");
     let independent = listed.iter().filter(|part| part.ends_with(",INDEPENDENT=YES")).count();
     assert!((3..=5).contains(&independent), "{text}");
@@ -285,7 +285,7 @@ fn assert_listed(playlist: &Playlist) {
     }
 }
 
-/// Asserts that the parts of the last whole segment are that segment.
+/// Asserts that the parts of the last complete segment equal that segment.
 #[track_caller]
 fn assert_parts_are_the_segment(recording: &Recording, playlist: &Playlist) {
     let segment = *uris(playlist).last().expect("a segment");
@@ -301,7 +301,7 @@ fn assert_parts_are_the_segment(recording: &Recording, playlist: &Playlist) {
     let own: Vec<Vec<u8>> = own.map(bytes).collect();
     assert_eq!(own.len(), 5, "{}", playlist.text);
     assert!(own.concat() == bytes(segment), "{segment}");
-    // The tables come first.
+    // The tables are at the beginning.
     let pids: Vec<u16> = own[0]
         .chunks(188)
         .map(|packet| u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff)
@@ -310,7 +310,7 @@ fn assert_parts_are_the_segment(recording: &Recording, playlist: &Playlist) {
     assert_eq!(pids[0], 0, "the PAT");
 }
 
-/// Asserts that requests for what no playlist will soon have are refused at once.
+/// Asserts that requests for media that no playlist will soon list are refused at once.
 #[track_caller]
 fn assert_refused(recording: &Recording, playlist: &Playlist) {
     let (_, segment, part) = announced(playlist);
@@ -332,7 +332,7 @@ fn assert_refused(recording: &Recording, playlist: &Playlist) {
     }
 }
 
-/// Asserts that an update leaves out the segments of before the last twelve seconds.
+/// Asserts that an update leaves out the segments older than the last twelve seconds.
 #[track_caller]
 fn assert_update(recording: &Recording, playlist: &Playlist) {
     let answer = recording.text(&format!("{}?_HLS_skip=YES", playlist.path));
@@ -369,7 +369,7 @@ fn a_recording_that_is_cut_short_or_replaced_is_gone() {
     file.set_len(188 * 100).expect("cut");
     assert_eq!(recording.text(&last).status, 410);
     assert_eq!(recording.text(&fragment).status, 410);
-    // Another file takes its name.
+    // Another file replaces it under its name.
     recording.place.put("0.ts", &recording.film.bytes);
     for gone in [&last, &playlist.path, &fragment, &manifest] {
         let answer = recording.text(gone);
@@ -382,7 +382,7 @@ fn a_recording_that_is_cut_short_or_replaced_is_gone() {
 }
 
 const PLAYLIST_WAIT: Duration = Duration::from_secs(60);
-/// Several plans of a recording.
+/// Long enough for several plans of a recording.
 const SETTLED: Duration = Duration::from_secs(2);
 const SETTLED_LOOKS: u32 = 2;
 /// Three target durations, on a busy machine.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules of playlists that grow: the tags of Low-Latency HLS, and rules of two copies of a playlist
-//! that were loaded one after the other.
+//! Rules of growing playlists: the tags of Low-Latency HLS, and rules about two copies of a
+//! playlist loaded one after the other.
 //!
 //! Sources: RFC 8216 §4.3.3, §6.2.1, §6.2.2; draft-pantos-hls-rfc8216bis §4.4.3.7, §4.4.3.8,
 //! §4.4.4.9, §4.4.5, §6.2.5.1 (each row names its section; those of the draft begin with `bis`).
@@ -11,7 +11,7 @@ use crate::segment_list::{MediaSegment, attribute, attributes, decimal, is_quote
 use crate::segment_rules::ms_of_date;
 use crate::site::Playlist;
 
-/// Part of the part target duration that a part lasts at least.
+/// Minimum share of the part target duration that a part lasts.
 const PART_LEAST: f64 = 0.85;
 /// Rounding of sums of durations that are written with microseconds.
 const ROUNDING_S: f64 = 0.000_01;
@@ -414,13 +414,13 @@ pub(crate) const RELOADS: &[ReloadMust] = &[
     },
 ];
 
-/// Rules that two copies of a playlist break, of which one was loaded after the other.
+/// Returns the rules that two copies of a playlist break, the second loaded after the first.
 pub(crate) fn broken_by_reload(before: &Playlist, after: &Playlist) -> Vec<String> {
     let broken = RELOADS.iter().filter(|must| !(must.holds)(before, after));
     broken.map(|must| format!("{}: {}", must.section, must.rule)).collect()
 }
 
-/// True where an update is the playlist without its first segments: what it lists is the same.
+/// True where an update is the playlist without its first segments and lists the same otherwise.
 pub(crate) fn is_update_of(update: &Playlist, whole: &Playlist) -> bool {
     let (update, whole) = (segments(update), segments(whole));
     let known = whole.iter().position(|one| Some(one.number) == update.first().map(|u| u.number));
@@ -433,7 +433,7 @@ pub(crate) fn is_update_of(update: &Playlist, whole: &Playlist) -> bool {
     })
 }
 
-/// True where a claim holds of every segment that both have whole.
+/// True where a claim holds for every segment that is complete in both.
 fn both(
     before: &Playlist,
     after: &Playlist,
@@ -446,20 +446,20 @@ fn both(
     })
 }
 
-/// Numbers of segments and their dates in milliseconds, from the first date on.
+/// Returns numbers of segments and their dates in milliseconds, from the first date on.
 fn dates(playlist: &Playlist) -> Vec<(u64, i64)> {
     let mut at: Option<f64> = None;
     let mut found = Vec::new();
     for segment in segments(playlist) {
-        let told = segment.date.and_then(ms_of_date).map(|ms| ms as f64);
-        at = told.or(at);
+        let stated = segment.date.and_then(ms_of_date).map(|ms| ms as f64);
+        at = stated.or(at);
         found.extend(at.map(|at| (segment.number, at.round() as i64)));
         at = at.map(|at| at + seconds_of(&segment) * 1000.0);
     }
     found
 }
 
-/// Duration of a segment, or of the parts of one that is not whole.
+/// Returns the duration of a segment, or of the parts of an incomplete one.
 fn seconds_of(segment: &MediaSegment<'_>) -> f64 {
     if segment.is_whole() {
         return segment.seconds();

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HLS and DASH as `pagewire serve` makes them, before the players of the web and its tools.
+//! HLS and DASH of `pagewire serve`, tested with web players and web tools.
 //!
 //! [`clients`] plays in Chromium by hls.js, dash.js, Shaka Player and the browser's own player, and
-//! compares with what ffmpeg and Shaka Packager make of the same file; [`enciphered`] plays what is
-//! enciphered; [`parsers`] reads everything with other people's parsers and fetches every segment;
-//! [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each. [`ts_forms`]
-//! compares both forms of transport streams. [`ttml`] looks for subtitles that are sent as they
-//! are. [`live`] plays recordings in progress, [`live_playlists`] asks for their playlists,
+//! compares with the output of ffmpeg and Shaka Packager for the same file; [`enciphered`] plays
+//! enciphered content; [`parsers`] reads everything with third-party parsers and fetches every
+//! segment; [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each.
+//! [`ts_forms`] compares both forms of transport streams. [`ttml`] tests subtitles that are sent
+//! unchanged. [`live`] plays recordings in progress, [`live_playlists`] requests their playlists,
 //! [`live_dash`] does both for DASH, and [`channel`] and [`channel_dash`] with a channel.
-//! [`odd_films`] and [`far_films`] play what is made badly, [`replaced_films`] what changes
-//! meanwhile, and [`many_requests`] asks as no player should; [`listed`] finds the segments for
-//! them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests print
-//! `skip: TEST: REASON` and pass.
+//! [`odd_films`] and [`far_films`] play unusual files, [`replaced_films`] files that change
+//! meanwhile, and [`many_requests`] sends request patterns that no player should; [`listed`] finds
+//! the segments for them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests
+//! print `skip: TEST: REASON` and pass.
 //!
-//! Players and packagers are those that scripts/setup.sh installs.
-//! Does not measure.
+//! Players and packagers are those that scripts/setup.sh installs. Does not measure.
 
 #![forbid(unsafe_code)]
 
@@ -55,7 +54,8 @@ mod ttml;
 
 use std::path::PathBuf;
 
-/// A file that scripts/setup.sh has installed; `None`, with the reason printed, where it has not.
+/// Returns a file that scripts/setup.sh has installed; `None`, with the reason printed, where it
+/// has not.
 fn tool(test: &str, name: &str) -> Option<PathBuf> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools")).join(name);
     if path.exists() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments with the pictures alone of an interleaved film, which lie in many places of the file.
+//! Segments with only the pictures of an interleaved film, which are scattered over the file.
 //!
-//! Does not measure what that costs; `pagewire lab hls` does.
+//! Does not measure the cost; `pagewire lab hls` does.
 
 use crate::fragments::track_fragments;
 use crate::harness::{Server, film};
 use crate::listed::{hls, segment};
 use crate::site::fetch;
 
-/// A film of 12 s whose pictures lie between pieces of sound.
+/// Makes a film of 12 s whose pictures lie between chunks of sound.
 fn film(test: &str) -> Option<std::path::PathBuf> {
     let mut command = film::ffmpeg();
     command.args(["-f", "lavfi", "-i", "testsrc2=size=640x360:rate=25:duration=12"]);
@@ -37,12 +37,12 @@ fn segments_of_many_ranges_are_sent_without_a_copy_by_few_calls() {
         let samples: u32 = fragments.values().map(|track| track.samples).sum();
         assert!(fragments.len() == 1 && samples == 150, "pictures alone: {fragments:?}");
         assert!(whole.len() > 256 << 10, "longer than a step: {} bytes", whole.len());
-        // Two a step, and the bytes that a socket refuses: an epoll and a third.
+        // Two calls a step, and the bytes that a socket refuses: an epoll and a third.
         let most = 8 + 5 * (whole.len() as u64 / (64 << 10));
         assert!(calls <= most, "{calls} calls for {samples} pictures, {} bytes", whole.len());
         assert_eq!(copied, 0, "{} bytes", whole.len());
 
-        // Short answers are copied together: another way to the same bytes.
+        // Short ranges are copied together, by another code path to the same bytes.
         let pieces: Vec<u64> = (0..whole.len() as u64).step_by(50_000).collect();
         let mut joined = Vec::new();
         for from in pieces {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Players that ask for all at once, in reverse and ten times over, with conditions and for ranges:
-//! what is sent is the same each time, and what is kept for it is bounded.
+//! Players that request everything at once, in reverse and ten times over, with conditions and for
+//! ranges: the answers are the same each time, and the memory and files kept for them are bounded.
 //!
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges), §9.3.2 (HEAD); RFC 9112 §9.3.2 (pipelining);
 //! proc_pid_fd(5).
@@ -20,7 +20,8 @@ use crate::listed::addresses;
 const FILMS: [(&str, Clip); 3] =
     [("film.mp4", Clip::Mp4), ("two.mp4", Clip::TwoSounds), ("film.ts", Clip::Ts)];
 
-/// Servers of all films and of the films with enciphered segments, and what they list.
+/// Starts servers of all films and of the films with enciphered segments; returns them with the
+/// addresses they list.
 fn serve(test: &str) -> Option<Vec<(Server, Vec<String>)>> {
     let folder = tempfile::tempdir().expect("a folder");
     let cues = folder.path().join("film.en.srt");
@@ -45,7 +46,7 @@ fn serve(test: &str) -> Option<Vec<(Server, Vec<String>)>> {
     Some(servers)
 }
 
-/// Requests for all of these, in one piece.
+/// Returns requests for all of these, in one string.
 fn requests(paths: &[String]) -> String {
     paths.iter().map(|path| format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")).collect()
 }
@@ -69,7 +70,7 @@ fn all_segments_at_once_in_reverse_and_ten_times_are_the_same() {
         tags.sort_unstable();
         tags.dedup();
         assert!(tags.len() == paths.len() && tags[0].is_some(), "each has a tag: {paths:?}");
-        // All at once, each ten times over in one piece.
+        // All at once, each ten times over in one write.
         let lines: Vec<Line> = paths.iter().take(100).map(|_| Line::to(server.http)).collect();
         thread::scope(|scope| {
             for ((mut line, path), first) in lines.into_iter().zip(&paths).zip(&firsts) {
@@ -81,7 +82,7 @@ fn all_segments_at_once_in_reverse_and_ten_times_are_the_same() {
                 });
             }
         });
-        // By one connection, in reverse.
+        // On one connection, in reverse.
         let mut line = Line::to(server.http);
         let reverse: Vec<String> = paths.iter().rev().cloned().collect();
         for _ in 0..TIMES {
@@ -99,14 +100,14 @@ fn all_segments_at_once_in_reverse_and_ten_times_are_the_same() {
     }
 }
 
-/// Files that a server has open, as the kernel names them.
+/// Returns files that a server has open, as the kernel names them.
 fn descriptors(server: &Server) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
     let names = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     names.map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
-/// Segments that were made and are kept: files without a name.
+/// Returns the number of kept segments that were generated: files without a name.
 fn copies(server: &Server) -> usize {
     let cache = server.cache().to_string_lossy().into_owned();
     let names = descriptors(server).into_iter();
@@ -116,7 +117,7 @@ fn copies(server: &Server) -> usize {
     made.count()
 }
 
-/// Asks for one resource in all ways; `fields` are those of the request.
+/// Requests one resource in all ways; `fields` are those of the request.
 struct Asked<'a> {
     server: &'a Server,
     path: &'a str,
@@ -144,19 +145,19 @@ impl Asked<'_> {
         answer
     }
 
-    /// The whole, or nothing of it where it is not sent.
+    /// Asserts the whole content, or none of it where it is not sent.
     #[track_caller]
     fn whole(&self, method: &str, fields: &str) {
         let answer = self.by(method, fields, 200);
-        let told = format!("{method} {} {fields:?}: {}", self.path, answer.head);
+        let details = format!("{method} {} {fields:?}: {}", self.path, answer.head);
         for name in ["ETag", "Content-Type", "Content-Length", "Cache-Control", "Accept-Ranges"] {
-            assert_eq!(answer.header(name), self.whole.header(name), "{told}");
+            assert_eq!(answer.header(name), self.whole.header(name), "{details}");
         }
         let expected = if method == "HEAD" { &[][..] } else { &self.whole.body };
-        assert!(answer.body == expected, "{told}");
+        assert!(answer.body == expected, "{details}");
     }
 
-    /// A range, or the whole where none is sent.
+    /// Asserts a range, or the whole content where no range is sent.
     #[track_caller]
     fn range(&self, fields: &str, range: std::ops::Range<usize>, is_whole: bool) {
         if is_whole {
@@ -171,7 +172,7 @@ impl Asked<'_> {
     }
 }
 
-/// Conditions and ranges of everything that is listed. What may change is sent whole.
+/// Conditions and ranges of every listed resource. Resources that may change are sent whole.
 #[test]
 fn conditions_and_ranges_hold_of_every_kind() {
     let test = "many_requests::conditions_and_ranges_hold_of_every_kind";
@@ -179,7 +180,7 @@ fn conditions_and_ranges_hold_of_every_kind() {
     for (server, paths) in servers {
         let mut kinds = std::collections::BTreeSet::new();
         for path in &paths {
-            // One of each kind: numbers of segments aside.
+            // One of each kind: numbers of segments are ignored.
             let film = path.split('/').nth(1).unwrap_or_default();
             let kind = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             let extension = path.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -218,7 +219,7 @@ fn assert_conditions(asked: &Asked<'_>) {
     asked.range(&format!("Range: bytes=2-{bytes}0\r\n"), 2..bytes, !is_fixed);
     asked.range(&format!("Range: bytes=1-3\r\nIf-Range: {tag}\r\n"), 1..4, !is_fixed);
     asked.whole("GET", "Range: bytes=1-3\r\nIf-Range: \"other\"\r\n");
-    // Of GET alone (RFC 9110 §14.2).
+    // Ranges apply to GET alone (RFC 9110 §14.2).
     asked.whole("HEAD", "Range: bytes=1-3\r\n");
     if !is_fixed {
         return asked.whole("GET", &format!("Range: bytes={bytes}-\r\n"));
@@ -236,5 +237,5 @@ fn assert_conditions(asked: &Asked<'_>) {
 }
 
 const TIMES: usize = 10;
-/// Files that event loops keep, and what is kept for sending.
+/// Files that event loops keep, and files kept for sending.
 const KEPT_MAX: usize = 64 + 16;

@@ -149,7 +149,7 @@ pub(crate) const RULES: &[Must] = &[
     },
 ];
 
-/// True of a format: the code of a sample entry, and what its registration adds.
+/// True of a format: the code of a sample entry, and the additions of its registration.
 fn is_codec(text: &str) -> bool {
     let mut parts = text.split('.');
     let code = parts.next().unwrap_or_default();

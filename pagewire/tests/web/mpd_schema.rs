@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The schema of MPDs, for the elements that pagewire writes: one row an element, with its
+//! The schema of MPDs, for the elements that pagewire writes: one row per element, with its
 //! attributes, their types, and its children in their order.
 //!
 //! No registry has a package with DASH-MPD.xsd, so the rows are written here after the standard.
@@ -42,8 +42,8 @@ enum Type {
     OneOf(&'static [&'static str]),
 }
 
-/// An element: its attributes, those that it must have, its children in order, and those of which
-/// it must have one.
+/// An element: its attributes, the required ones, its children in order, and the required ones of
+/// these.
 struct Row {
     name: &'static str,
     attributes: &'static [(&'static str, Type)],
@@ -234,7 +234,7 @@ fn every_mpd_is_valid_where_samples_are_enciphered() {
     server.stop();
 }
 
-/// The identifier of the key in the `tenc` of an initialization section (ISO/IEC 23001-7 §8.2).
+/// Returns the key identifier in the `tenc` of an initialization section (ISO/IEC 23001-7 §8.2).
 fn key_id_of(init: &[u8]) -> String {
     let table = at_path(init, "moov/trak/mdia/minf/stbl/stsd")[0];
     let at = table.windows(4).position(|four| four == b"tenc").expect("it is enciphered");
@@ -304,7 +304,7 @@ fn every_fault_is_found() {
     assert!(faults(&swapped).iter().any(|one| one == fault), "{:?}", faults(&swapped));
 }
 
-/// The faults of a description.
+/// Returns the faults of a description.
 pub(crate) fn faults(text: &str) -> Vec<String> {
     let root = parse(text);
     let mut faults = Vec::new();
@@ -328,8 +328,8 @@ pub(crate) fn faults(text: &str) -> Vec<String> {
         for entry in template.all("S") {
             let units = entry.attribute("d").and_then(|text| text.parse::<f64>().ok());
             if units.is_some_and(|units| units / scale.unwrap_or(1.0) > longest + 1e-9) {
-                let told = entry.attribute("d").unwrap_or_default();
-                faults.push(format!("S: {told} longer than maxSegmentDuration"));
+                let stated = entry.attribute("d").unwrap_or_default();
+                faults.push(format!("S: {stated} longer than maxSegmentDuration"));
             }
         }
     }
@@ -341,7 +341,7 @@ pub(crate) fn faults(text: &str) -> Vec<String> {
     faults
 }
 
-/// An element as it was read.
+/// A parsed element.
 struct Node {
     name: String,
     attributes: Vec<(String, String)>,
@@ -354,20 +354,20 @@ impl Node {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Elements of this name below it, at any depth.
+    /// Returns elements of this name below it, at any depth.
     fn all(&self, name: &str) -> Vec<&Node> {
         let own = self.children.iter().filter(|child| child.name == name);
         own.chain(self.children.iter().flat_map(|child| child.all(name))).collect()
     }
 
-    /// Identifier of the key of an adaptation set or representation.
+    /// Returns the identifier of the key of an adaptation set or representation.
     fn key_id(&self) -> Option<String> {
         let own = self.children.iter().filter(|child| child.name == "ContentProtection");
         let id = own.into_iter().find_map(|child| child.attribute("cenc:default_KID"));
         id.map(str::to_owned)
     }
 
-    /// Identifiers differ: of periods, and in a period of sets and of representations.
+    /// Checks that identifiers differ: of periods, and in a period of sets and of representations.
     fn check_ids(&self, faults: &mut Vec<String>) {
         let mut check = |all: Vec<&Node>| {
             let ids: Vec<&str> = all.iter().filter_map(|one| one.attribute("id")).collect();
@@ -384,7 +384,7 @@ impl Node {
 
     fn check(&self, faults: &mut Vec<String>) {
         let name = &self.name;
-        // The parent says that it is unknown.
+        // The check of the parent reports it as unknown.
         let Some(row) = ROWS.iter().find(|row| row.name == name) else { return };
         for (at, (attribute, value)) in self.attributes.iter().enumerate() {
             let kind = row.attributes.iter().find(|(known, _)| known == attribute);
@@ -421,7 +421,7 @@ impl Node {
         self.check_meaning(faults);
     }
 
-    /// Rules that a schema cannot state.
+    /// Checks rules that a schema cannot state.
     fn check_meaning(&self, faults: &mut Vec<String>) {
         match self.name.as_str() {
             "AdaptationSet" => {
@@ -514,12 +514,12 @@ fn is_uuid(text: &str) -> bool {
     lengths == [8, 4, 4, 4, 12] && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
-/// Seconds of a duration that is written in them alone.
+/// Returns the seconds of a duration that is written in seconds alone.
 fn seconds(text: &str) -> Option<f64> {
     text.strip_prefix("PT")?.strip_suffix('S')?.parse().ok()
 }
 
-/// A time in UTC, with seconds or parts of them.
+/// True for a time in UTC, with seconds or fractions of them.
 fn is_date(text: &str) -> bool {
     let form = text.bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
     let form = String::from_utf8(form.collect()).unwrap_or_default();
@@ -528,7 +528,7 @@ fn is_date(text: &str) -> bool {
     parts.is_empty() || parts.strip_prefix('.').is_some_and(|rest| rest.replace('0', "").is_empty())
 }
 
-/// Hours, minutes and seconds of a duration of XML Schema, of which one at least.
+/// True for hours, minutes and seconds of a duration of XML Schema, at least one of them present.
 fn is_time(text: &str) -> bool {
     let mut rest = text;
     for unit in ['H', 'M', 'S'] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sounds that a film names, calls its default, or a commentary: viewers find them so in playlists
-//! of HLS and in the MPD.
+//! Sounds that a film names, marks as default, or marks as a commentary: playlists of HLS and the
+//! MPD show these properties to viewers.
 //!
 //! Sources: RFC 8216 §4.3.4.1 (NAME, DEFAULT, AUTOSELECT); ISO/IEC 23009-1 §5.8.5.5 (roles).
 //! Does not play them.
@@ -46,7 +46,7 @@ fn names_and_defaults_of_sounds_are_those_of_the_film() {
     let (Some(mkv), Some(mp4)) = (make("sounds.mkv"), make("sounds.mp4")) else { return };
     let files: [(&str, &Path); 2] = [("sounds.mkv", &mkv), ("sounds.mp4", &mp4)];
     let server = Server::start(&files);
-    // MP4 has no word for a commentary, as ffmpeg writes it.
+    // MP4 as written by ffmpeg has no mark for a commentary.
     for (name, is_commentary) in [("sounds.mkv", true), ("sounds.mp4", false)] {
         let (master, _) = hls(&server, name);
         let sounds = master.values("EXT-X-MEDIA").into_iter().map(|list| {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Films whose key frames are far apart, few or missing, and whose tracks do not begin or end
-//! together: every second of them is in a segment, and what is said of segments is so.
+//! together: every second of them is in a segment, and the declared properties of segments are
+//! true.
 //!
 //! Sources: RFC 8216 §4.3.2.1 (EXTINF), §4.3.5.1 (EXT-X-INDEPENDENT-SEGMENTS);
 //! ISO/IEC 23009-1 §5.3.9.6 (SegmentTimeline); ISO/IEC 14496-12 §8.6.2 (`stss`).
@@ -17,7 +18,7 @@ use crate::listed::{ListedPlaylist, dash, encode, hls, remux, segment, whole};
 use crate::segment_list::attribute;
 use crate::site::playlists_below;
 
-/// A film as MP4 and, of the same packets, as a transport stream.
+/// Returns a film as MP4 and, with the same packets, as a transport stream.
 fn in_both(test: &str, mut command: Command) -> Option<[PathBuf; 2]> {
     let mp4 = film::or_skip(test, film::made(&mut command, "film.mp4"))?;
     let ts = film::or_skip(test, film::made(&mut remux(&mp4, &[]), "film.ts"))?;
@@ -56,8 +57,9 @@ fn key_frames_30_s_apart_make_segments_of_30_s() {
     server.stop();
 }
 
-/// Without another key frame for more than a minute, fragments are cut at other pictures, and
-/// nobody is told that play could start there. Segments of the packets end at key frames alone.
+/// Without another key frame for more than a minute, fragments are cut at other pictures, and no
+/// player is told that play could start there. Segments of transport packets end only at key
+/// frames.
 #[test]
 fn one_key_frame_in_minutes_is_cut_by_time_and_not_called_independent() {
     let test = "odd_films::one_key_frame_in_minutes_is_cut_by_time_and_not_called_independent";
@@ -72,8 +74,8 @@ fn one_key_frame_in_minutes_is_cut_by_time_and_not_called_independent() {
     server.stop();
 }
 
-/// A table of key frames that is empty says that no picture is one (`stss`). Play can start with
-/// the first all the same; the rest is cut by time.
+/// An empty table of key frames means that no picture is one (`stss`). Play can start with the
+/// first all the same; the rest is cut by time.
 #[test]
 fn a_film_without_key_frames_is_cut_by_time() {
     let test = "odd_films::a_film_without_key_frames_is_cut_by_time";
@@ -90,14 +92,14 @@ fn a_film_without_key_frames_is_cut_by_time() {
     server.stop();
 }
 
-/// Of a transport stream whose pictures no decoder can begin with, the packets are one segment, and
-/// fragments are made of what else there is.
+/// Where no decoder can start with a picture of a transport stream, the packets are one segment,
+/// and fragments are made of the other streams.
 #[test]
 fn packets_without_a_key_frame_are_one_segment() {
     let test = "odd_films::packets_without_a_key_frame_are_one_segment";
     let Some([_, ts]) = in_both(test, encode(100, 1000, 100)) else { return };
     let bytes = fs::read(ts).expect("it was made");
-    // From the middle on; ffmpeg writes tables again and again.
+    // From the middle on; ffmpeg repeats the tables.
     let rest = &bytes[bytes.len() / 376 * 188..];
     let place = Place::new();
     place.put("film.ts", rest);
@@ -139,8 +141,8 @@ fn assert_fragments_by_time(server: &Server, name: &str) {
     }
 }
 
-/// The sound that is left when the pictures have ended comes in segments of its own, up to its last
-/// frame; likewise pictures that the sound does not last for.
+/// Sound that continues after the end of the pictures gets segments of its own, up to its last
+/// frame; so do pictures that continue after the end of the sound.
 #[test]
 fn tracks_of_other_lengths_are_whole() {
     let test = "odd_films::tracks_of_other_lengths_are_whole";
@@ -183,7 +185,7 @@ fn tracks_of_other_lengths_are_whole() {
     }
 }
 
-/// Sound that begins when a film has played for a while has no segments before: none is empty.
+/// Sound that begins when a film has played for a while has no earlier segments: none is empty.
 #[test]
 fn sound_that_begins_late_has_no_empty_segments() {
     let test = "odd_films::sound_that_begins_late_has_no_empty_segments";
@@ -235,8 +237,9 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).expect("it was made").len()
 }
 
-/// A film that is cut out of another without encoding begins with the key frame before: an edit
-/// list cuts that away. Players of DASH begin with the period, those of HLS where they are told to.
+/// A film that is cut out of another without encoding begins with the previous key frame: an edit
+/// list cuts that away. Players of DASH begin with the period, players of HLS at the declared
+/// start.
 #[test]
 fn a_film_that_was_cut_out_of_another_starts_at_its_own_first_picture() {
     let test = "odd_films::a_film_that_was_cut_out_of_another_starts_at_its_own_first_picture";

@@ -2,8 +2,8 @@
 //! Server of the player page: the page, its script, the libraries of npm, files of a packager, the
 //! licence with a clear key, and the report that the page posts back.
 //!
-//! A thread a connection, one request each. The media of pagewire come from pagewire, another
-//! origin.
+//! A thread per connection, one request each. The media of pagewire is served by pagewire, at
+//! another origin.
 //!
 //! Sources: RFC 9112 (messages); Encrypted Media Extensions §9.1.4 (licences of clear keys).
 //! Does not serve ranges.
@@ -16,14 +16,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// What is served beside the page.
+/// Content that is served beside the page.
 #[derive(Clone, Default)]
 pub(crate) struct Served {
     /// Library of a player: its name in the page, and its path.
     pub(crate) library: Option<(&'static str, PathBuf)>,
     /// Folder of a packager's files.
     pub(crate) folder: Option<PathBuf>,
-    /// Licence that is the answer to every request for a key.
+    /// Licence returned for every request for a key.
     pub(crate) licence: String,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct PageServer {
 }
 
 impl PageServer {
-    /// Serves the page, and this beside it.
+    /// Serves the page, and this content beside it.
     pub(crate) fn start(served: Served) -> PageServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -58,12 +58,12 @@ impl PageServer {
         PageServer { address, reports }
     }
 
-    /// An address here.
+    /// Returns an address of this server.
     pub(crate) fn url(&self, name: &str) -> String {
         format!("http://{}/{name}", self.address)
     }
 
-    /// The next report; `None` when none comes in time.
+    /// Returns the next report; `None` when none arrives in time.
     pub(crate) fn report(&self, limit: Duration) -> Option<Vec<u8>> {
         self.reports.recv_timeout(limit).ok()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Playlists and MPDs read by other people's parsers, and every segment that they list fetched: it
-//! is there, as long as stated, with the times stated.
+//! Playlists and MPDs read by third-party parsers, and every listed segment fetched: it exists, and
+//! has the stated duration and times.
 //!
 //! The parsers are the crates m3u8-rs and dash-mpd-core (the reader of dash-mpd), and hls-parser of
-//! npm, which refuses what breaks a rule of RFC 8216.
+//! npm, which refuses violations of RFC 8216.
 //!
 //! Sources: RFC 8216 §4.3.4.2 (rates), §6.2.4 (renditions); ISO/IEC 23009-1 §5.3.9.6 (timelines).
 //! Does not decode.
@@ -20,7 +20,7 @@ use crate::harness::watchdog;
 use crate::site::{Playlist, fetch, manifest, playlists, resolved};
 use crate::tool;
 
-/// A media playlist's segments as they were fetched.
+/// A media playlist's fetched segments.
 struct Fetched {
     seconds: f64,
     bytes: u64,
@@ -50,12 +50,12 @@ fn every_playlist_is_read_and_every_segment_is_there() {
         let mut key_frames = 0;
         for variant in &read.variants {
             let own = of(&variant.uri);
-            let told = format!("{clip:?}: {variant:?}");
-            // Exactly that of the pictures.
-            assert!((own.seconds - SECONDS).abs() < 0.001, "{told}: {} s", own.seconds);
+            let label = format!("{clip:?}: {variant:?}");
+            // Exactly the duration of the pictures.
+            assert!((own.seconds - SECONDS).abs() < 0.001, "{label}: {} s", own.seconds);
             if variant.is_i_frame {
                 key_frames += 1;
-                assert!(own.peak <= variant.bandwidth as f64, "{told}: {}", own.peak);
+                assert!(own.peak <= variant.bandwidth as f64, "{label}: {}", own.peak);
                 continue;
             }
             // Apple's tolerance is 10 %; the sum of two peaks is no less than the peak of both.
@@ -65,12 +65,12 @@ fn every_playlist_is_read_and_every_segment_is_there() {
             let (peak, mean) = (own.peak + peak(&sounds), mean(&own) + means);
             let (stated, stated_mean) = (variant.bandwidth as f64, variant.average_bandwidth);
             let stated_mean = stated_mean.expect("an average") as f64;
-            assert!((peak * 0.999..peak * 1.1).contains(&stated), "{told}: {peak}");
-            assert!((mean * 0.999..mean * 1.1).contains(&stated_mean), "{told}: {mean}");
-            assert!(variant.codecs.is_some(), "{told}");
+            assert!((peak * 0.999..peak * 1.1).contains(&stated), "{label}: {peak}");
+            assert!((mean * 0.999..mean * 1.1).contains(&stated_mean), "{label}: {mean}");
+            assert!(variant.codecs.is_some(), "{label}");
             for sound in &sounds {
-                assert_eq!(sound.target_s, own.target_s, "RFC 8216 §6.2.4: {told}");
-                assert!((sound.seconds - own.seconds).abs() < 0.1, "{told}");
+                assert_eq!(sound.target_s, own.target_s, "RFC 8216 §6.2.4: {label}");
+                assert!((sound.seconds - own.seconds).abs() < 0.1, "{label}");
             }
         }
         assert_eq!(key_frames, clip.pictures(), "{}", master.text);
@@ -107,7 +107,7 @@ fn fetched(server: &Server, playlist: &Playlist) -> Fetched {
         if let Some(scales) = scales.as_ref().filter(|_| !read.i_frames_only) {
             let lasts = fragment_seconds(&answer.body, scales);
             let is_last = number + 1 == read.segments.len();
-            // A frame of sound at most is in the segment before or behind.
+            // At most one frame of sound is in the previous or next segment.
             let tolerance = if is_last { 0.1 } else { 0.05 };
             assert!((lasts - seconds).abs() < tolerance, "{path}: {lasts} s, stated {seconds}");
         }
@@ -121,14 +121,14 @@ fn fetched(server: &Server, playlist: &Playlist) -> Fetched {
     all
 }
 
-/// Duration of a segment: that of its first track.
+/// Returns the duration of a segment: that of its first track.
 fn fragment_seconds(segment: &[u8], scales: &std::collections::BTreeMap<u32, u32>) -> f64 {
     let fragments = track_fragments(segment);
     let (track, fragment) = fragments.first_key_value().expect("a track");
     fragment.duration as f64 / f64::from(scales[track])
 }
 
-/// Reads files and prints what is wrong with each.
+/// Reads files and prints the faults of each.
 const CHECK: &str = "
     const HLS = require('hls-parser'), fs = require('fs');
     HLS.setOptions({strictMode: true});
@@ -200,7 +200,7 @@ fn timeline_end(server: &Server, path: &str, about: &Representation, longest: f6
             (time, number) = (time + entry.d, number + 1);
         }
     }
-    // And no more.
+    // No further segment exists.
     let behind = resolved(path, &media.replace("$Number$", &number.to_string()));
     assert_eq!(fetch(server, &behind, None).status, 404);
     let offset = template.presentationTimeOffset.unwrap_or(0);
@@ -226,7 +226,7 @@ mod clients {
             std::fs::write(&path, &playlist.text).expect("written");
             command.arg(path);
         }
-        // It can refuse.
+        // The parser does refuse an invalid file.
         let wrong = folder.path().join("wrong.m3u8");
         let text = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:9,\na.ts\n#EXT-X-ENDLIST\n";
         std::fs::write(&wrong, text).expect("written");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An address played in Chromium by one player, step by step, and what the media element said.
+//! An address played in Chromium by one player, step by step, and the reported states of the media
+//! element.
 //!
-//! Sources: `player.js`, which follows the steps.
-//! Does not look at pictures: frames are counted.
+//! Sources: `player.js`, which follows the steps. Does not compare pictures: frames are counted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::harness::browser::Browser;
 use crate::page_server::{PageServer, Served};
 use crate::tool;
 
-/// A player of the web.
+/// A web player.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Player {
-    /// That of the browser, which plays HLS from Chromium 142 on.
+    /// The browser's own player, which plays HLS from Chromium 142 on.
     #[serde(rename = "native")]
     Native,
     #[serde(rename = "hls.js")]
@@ -29,7 +29,7 @@ pub(crate) enum Player {
 }
 
 impl Player {
-    /// Its library, by the name in the page and below out/test-tools.
+    /// Returns its library: the name in the page and the path below out/test-tools.
     fn library(self) -> Option<(&'static str, &'static str)> {
         match self {
             Player::Native => None,
@@ -58,21 +58,21 @@ pub(crate) enum Step {
     Picture { size: &'static str },
     /// Chooses the first subtitles, and waits for a cue.
     Text {},
-    /// Plays until the element says that it has ended.
+    /// Plays until the element reports its end.
     End,
 }
 
 /// The media element at one moment.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct State {
-    /// Since the page was opened.
+    /// Time since the page was opened.
     pub(crate) wall_s: f64,
     pub(crate) time_s: f64,
     pub(crate) duration_s: Option<f64>,
     /// Time of the frame that was last composed, since the last seek.
     pub(crate) shown_s: Option<f64>,
     pub(crate) frames: u32,
-    /// Loudest pitch of the sound that is heard.
+    /// Loudest pitch of the audible sound.
     pub(crate) pitch_hz: Option<f64>,
     pub(crate) sound_bytes: u64,
     pub(crate) width: u32,
@@ -82,8 +82,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// True where the buffer has the whole of a time span, but for what players leave out between
-    /// segments.
+    /// True where the buffer has the whole of a time span, except the gaps that players skip
+    /// between segments.
     pub(crate) fn has(&self, from_s: f64, until_s: f64) -> bool {
         self.buffered.iter().any(|&(start, end)| start <= from_s + GAP_S && until_s <= end + GAP_S)
     }
@@ -114,7 +114,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Longest time for which media time stood still while a step played.
+    /// Returns the longest time for which media time stood still while a step played.
     pub(crate) fn stalled_s(&self, step: &StepReport) -> f64 {
         let playing = step.before.wall_s..step.after.wall_s;
         let samples = self.samples.iter().filter(|(wall, ..)| playing.contains(wall));
@@ -132,18 +132,18 @@ impl Report {
 /// A play of an address.
 #[derive(Clone, Default)]
 pub(crate) struct Play<'a> {
-    /// Address; of a packager's file its name.
+    /// Address; for a packager's file, its name.
     pub(crate) url: &'a str,
     pub(crate) steps: &'a [Step],
     /// Folder of a packager's files, served beside the page.
     pub(crate) folder: Option<PathBuf>,
-    /// Identifier and key of what is enciphered, in base64url.
+    /// Identifier and key of the enciphered content, in base64url.
     pub(crate) clear_key: Option<[&'a str; 2]>,
-    /// Address of a licence for it, for a player to which nothing else says it.
+    /// Address of a licence for it, for a player that has no other source of the address.
     pub(crate) licence: Option<String>,
 }
 
-/// What the page is asked to do.
+/// Instructions for the page.
 #[derive(Serialize)]
 struct Plan<'a> {
     player: Player,
@@ -155,10 +155,11 @@ struct Plan<'a> {
     clear_key_url: Option<String>,
 }
 
-/// Plays an address; `None`, with the reason printed, where the player or the browser is missing.
+/// Plays an address; returns `None`, with the reason printed, where the player or the browser is
+/// missing.
 ///
 /// # Panics
-/// When the player meets an error, or a step does not end in time.
+/// When the player reports an error, or a step does not end in time.
 #[track_caller]
 pub(crate) fn played(test: &str, player: Player, play: &Play<'_>) -> Option<Report> {
     let library = match player.library() {
@@ -196,7 +197,7 @@ pub(crate) fn played(test: &str, player: Player, play: &Play<'_>) -> Option<Repo
     Some(report)
 }
 
-/// Percent-encodes everything but letters and digits.
+/// Percent-encodes everything except letters and digits.
 fn escaped(text: &str) -> String {
     let escape = |byte: u8| match byte.is_ascii_alphanumeric() {
         true => char::from(byte).to_string(),
@@ -205,7 +206,7 @@ fn escaped(text: &str) -> String {
     text.bytes().map(escape).collect()
 }
 
-/// Gap between segments that players pass over; and six frames, by which Chromium's own player says
-/// less of a transport stream than it has.
+/// Gap between segments that players skip; and six frames, the amount by which Chromium's own
+/// player under-reports a transport stream.
 const GAP_S: f64 = 0.3;
 const LIMIT: Duration = Duration::from_secs(120);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of rules of playlists, and what it takes to check them. Rows about the tags of
-//! segments, of groups and of playlists that grow are in files of their own.
+//! The table of rules of playlists, and the functions that check them. Rows about the tags of
+//! segments, of groups and of growing playlists are in files of their own.
 //!
 //! Sources: RFC 8216 §4 (each row names its section), §7 (versions).
 //! Does not fetch: [`crate::rfc8216`] does.
@@ -11,7 +11,7 @@ use crate::segment_list::{attribute, attributes, is_quoted};
 use crate::site::Playlist;
 use crate::{live_rules, master_rules, segment_rules};
 
-/// The playlists that a rule is about.
+/// The playlists that a rule applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum On {
     All,
@@ -44,19 +44,19 @@ impl Must {
     }
 }
 
-/// All rules.
+/// Returns all rules.
 pub(crate) fn musts() -> impl Iterator<Item = &'static Must> {
     let tables = [RULES, segment_rules::RULES, master_rules::RULES, live_rules::RULES];
     tables.into_iter().flatten()
 }
 
-/// Rules that a playlist breaks.
+/// Returns the rules that a playlist breaks.
 pub(crate) fn broken(playlist: &Playlist) -> Vec<String> {
     let broken = musts().filter(|must| must.concerns(playlist) && !(must.holds)(playlist));
     broken.map(|must| format!("{}: {}", must.section, must.rule)).collect()
 }
 
-/// Rules of all playlists, and of those tags that have no table of their own.
+/// Rules of all playlists, and of the tags that have no table of their own.
 const RULES: &[Must] = &[
     Must {
         section: "4.1",
@@ -412,7 +412,7 @@ fn has_tag(playlist: &Playlist, tags: &[&str]) -> bool {
     tags.iter().any(|tag| !playlist.values(tag).is_empty())
 }
 
-/// The attributes of a variant that are numbers, sizes or strings.
+/// True where the attributes of a variant that are numbers, sizes or strings are valid.
 fn has_rates(list: &str) -> bool {
     let is_whole = |value: &str| value.parse::<u64>().is_ok_and(|number| number > 0);
     let is_size = |value: &str| {
@@ -429,7 +429,7 @@ fn has_rates(list: &str) -> bool {
         && attribute(list, "FRAME-RATE").is_none_or(is_rate)
 }
 
-/// Durations of the segments; `None` where one is no number with a comma.
+/// Returns durations of the segments; `None` where one is not a number with a comma.
 fn durations(playlist: &Playlist) -> Option<Vec<f64>> {
     let values = playlist.values("EXTINF").into_iter();
     values.map(|value| value.split_once(',')?.0.parse().ok()).collect()
@@ -451,7 +451,7 @@ fn has_bare_uri(playlist: &Playlist) -> bool {
     false
 }
 
-/// True where no line that begins with `second` stands before one that begins with `first`.
+/// True where no line that begins with `second` precedes a line that begins with `first`.
 fn is_before(playlist: &Playlist, first: &str, second: &str) -> bool {
     let position = |start: &str| playlist.text.lines().position(|line| line.starts_with(start));
     match (position(first), position(second)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Films that are replaced, cut short and removed while they are played: an address is of one
-//! content, or gone.
+//! Films that are replaced, truncated and removed while they are played: an address has one
+//! content, or none any more.
 //!
 //! Sources: RFC 9110 §15.5.11 (410 Gone); rename(2).
 //! Does not replace recordings ([`crate::live_playlists`] does).
@@ -18,7 +18,7 @@ use crate::harness::{PROGRAM, Place, Server, await_ok, film};
 use crate::listed::{addresses, encode, hls, remux, segment};
 use crate::site::fetch;
 
-/// Two films of the same length and of other content, as files with this extension.
+/// Makes two films of the same length and of other content, as files with this extension.
 fn two(test: &str, extension: &str) -> Option<[Vec<u8>; 2]> {
     let mut films = Vec::new();
     for gop_s in [2, 3] {
@@ -30,7 +30,7 @@ fn two(test: &str, extension: &str) -> Option<[Vec<u8>; 2]> {
     films.try_into().ok()
 }
 
-/// The answer, as soon as the library knows the file as it is now.
+/// Returns the answer, as soon as the library has noticed the current file.
 #[track_caller]
 fn settled(server: &Server, path: &str) -> Answer {
     await_ok(|| {
@@ -42,7 +42,7 @@ fn settled(server: &Server, path: &str) -> Answer {
     })
 }
 
-/// Bodies of all segments that HLS lists, with the part of the address behind the identity.
+/// Returns bodies of all segments that HLS lists, with the part of the address after the identity.
 #[track_caller]
 fn bodies(server: &Server, name: &str) -> Vec<(String, Vec<u8>)> {
     let (_, media) = hls(server, name);
@@ -58,20 +58,20 @@ fn one_path(one: &crate::listed::ListedSegment) -> String {
     format!("{}?{:?}", one.path, one.range)
 }
 
-/// The part of an address behind the identity of its file.
+/// Returns the part of an address after the identity of its file.
 fn item_of(path: &str) -> &str {
     let (_, below) = path.split_once("/~").expect("an identity");
     below.split_once('/').expect("an item").1
 }
 
-/// All addresses of the old content are gone as soon as the file has been replaced; those that the
-/// playlists name now are of the new one alone. Nothing but the inode need differ.
+/// All addresses of the old content return 410 as soon as the file has been replaced; addresses in
+/// the current playlists have only the new content. It suffices that the inode differs.
 #[test]
 fn addresses_of_a_film_that_is_replaced_are_gone() {
     let test = "replaced_films::addresses_of_a_film_that_is_replaced_are_gone";
     for extension in ["mp4", "ts"] {
         let Some([mut old, mut new]) = two(test, extension) else { return };
-        // Of the same size: what follows the film is no part of it.
+        // Of the same size: trailing bytes are not part of the film.
         if extension == "mp4" {
             let bytes = old.len().max(new.len()) + 16;
             for film in [&mut old, &mut new] {
@@ -108,7 +108,7 @@ fn addresses_of_a_film_that_is_replaced_are_gone() {
         for path in now {
             assert_eq!(fetch(&server, &path, None).status, 200, "{path}");
         }
-        // Another time back: the first content has addresses of its own again.
+        // Replaced back: the first content has addresses of its own again.
         place.put(name, &old);
         for path in &kept {
             assert_eq!(fetch(&server, path, None).status, 410, "{path}");
@@ -117,7 +117,7 @@ fn addresses_of_a_film_that_is_replaced_are_gone() {
     }
 }
 
-/// While a film is replaced again and again, all segments below one identity are of one film.
+/// While a film is replaced repeatedly, all segments below one identity are of one film.
 #[test]
 fn segments_of_one_address_are_never_of_two_films() {
     let test = "replaced_films::segments_of_one_address_are_never_of_two_films";
@@ -194,8 +194,8 @@ fn assert_of_one_film(server: &Server, name: &str, expected: &[HashMap<String, V
     }
 }
 
-/// An answer that is sent while the film is replaced is of the old film to its end; one of a film
-/// that is cut short ends short of what was promised. Neither has bytes of another.
+/// An answer that is being sent while the film is replaced has the old film to its end; the answer
+/// for a truncated film ends short of the announced length. Neither has bytes of another file.
 #[test]
 fn a_segment_in_progress_is_of_the_old_film_or_ends() {
     let test = "replaced_films::a_segment_in_progress_is_of_the_old_film_or_ends";
@@ -222,11 +222,11 @@ fn a_segment_in_progress_is_of_the_old_film_or_ends() {
         let (rest, _) = line.rest(LIMIT);
         if is_cut {
             assert!(rest.len() < whole.body.len(), "all of it came");
-            // Pages on the way are the file's: what is cut off of them is zero.
-            let came = rest.iter().zip(&whole.body);
+            // Pages in transit belong to the file: their truncated part is zero.
+            let received = rest.iter().zip(&whole.body);
             let is_kept =
                 |at: usize, (byte, was): (&u8, &u8)| byte == was || *byte == 0 && at > 200_000;
-            assert!(came.enumerate().all(|(at, one)| is_kept(at, one)), "{}", rest.len());
+            assert!(received.enumerate().all(|(at, one)| is_kept(at, one)), "{}", rest.len());
         } else {
             assert!(rest == whole.body, "{} of {}", rest.len(), whole.body.len());
         }
@@ -234,8 +234,8 @@ fn a_segment_in_progress_is_of_the_old_film_or_ends() {
     }
 }
 
-/// A film that is cut short has other playlists or none, with the reason, and its old addresses are
-/// gone; those of one that was removed are not found.
+/// A truncated film has other playlists or none, with the reason, and its old addresses return 410;
+/// those of a removed film are not found.
 #[test]
 fn a_film_that_is_cut_short_or_removed_is_gone() {
     let test = "replaced_films::a_film_that_is_cut_short_or_removed_is_gone";
@@ -270,5 +270,5 @@ fn a_film_that_is_cut_short_or_removed_is_gone() {
 }
 
 const REPLACED: usize = 20;
-/// Against hanging.
+/// Guards against hanging.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Demands of RFC 8216 on playlists, for the tags that pagewire writes: one row each, with a
+//! Requirements of RFC 8216 on playlists, for the tags that pagewire writes: one row each, with a
 //! playlist that breaks it.
 //!
 //! Every row is checked on every playlist of every clip, plain and enciphered, with subtitles and
-//! with sounds of several codecs, and refuses its own specimen; those of recordings and channels
-//! are checked where they are played. Rules about segments and about several playlists are tests of
-//! their own below.
+//! with sounds of several codecs, and refuses its own specimen; playlists of recordings and
+//! channels are checked where they are played. Rules about segments and about several playlists are
+//! tests of their own below.
 //!
 //! Sources: RFC 8216 §3, §4, §6.2.4, §7; draft-pantos-hls-rfc8216bis §4.4.3, §4.4.4, §4.4.5.
 //! Has no rows for tags that are not written: ranges of dates, session data, steering.
@@ -32,7 +32,7 @@ fn every_rule_holds_of_every_playlist() {
     server.stop();
 }
 
-/// Asserts the rules of all playlists of a file or folder that is whole.
+/// Asserts the rules of all playlists of a complete file or folder.
 #[track_caller]
 fn assert_rules(server: &Server, name: &str, query: &str) -> Vec<Playlist> {
     let all = playlists_below(server, name, query);
@@ -46,8 +46,8 @@ fn assert_rules(server: &Server, name: &str, query: &str) -> Vec<Playlist> {
     all
 }
 
-/// Asserts that the playlists that a master playlist names for key frames are such, and no others
-/// (§4.3.4.3).
+/// Asserts that the playlists that a master playlist names for key frames are of key frames, and no
+/// others are (§4.3.4.3).
 #[track_caller]
 fn assert_key_frames(all: &[Playlist]) {
     let (master, media) = all.split_first().expect("a master");
@@ -61,7 +61,7 @@ fn assert_key_frames(all: &[Playlist]) {
 }
 
 /// Asserts that each variant names the codecs of its media playlists and of the groups that it
-/// refers to, and no others (§4.3.4.1.1, §4.3.4.2); those of transport streams are not looked at.
+/// refers to, and no others (§4.3.4.1.1, §4.3.4.2); variants of transport streams are not checked.
 #[track_caller]
 fn assert_codecs(server: &Server, all: &[Playlist]) {
     let (master, media) = all.split_first().expect("a master");
@@ -92,7 +92,8 @@ fn assert_codecs(server: &Server, all: &[Playlist]) {
     }
 }
 
-/// Types of the sample entries in the initialization section of a playlist, as CODECS has them.
+/// Returns types of the sample entries in the initialization section of a playlist, in the form of
+/// CODECS.
 fn sample_entries(server: &Server, playlist: &Playlist) -> Vec<String> {
     let Some(map) = segments(playlist)[0].map else { return Vec::new() };
     let uri = attribute(map, "URI").expect("a URI").trim_matches('"');
@@ -109,7 +110,7 @@ fn sample_entries(server: &Server, playlist: &Playlist) -> Vec<String> {
     entries.map(name).collect()
 }
 
-/// Keys are named as demanded, with the formats of keys that players ask for (§4.3.2.4).
+/// Keys are named as required, with the key formats that players need (§4.3.2.4).
 #[test]
 fn every_rule_holds_where_segments_are_enciphered() {
     let test = "rfc8216::every_rule_holds_where_segments_are_enciphered";
@@ -161,8 +162,8 @@ fn every_rule_holds_with_subtitles_and_sounds_of_two_codecs() {
         let names = lists.filter_map(|list| Some(attribute(list, "NAME")?.trim_matches('"')));
         assert_eq!(names.collect::<Vec<_>>(), sounds, "{}", all[0].text);
     }
-    // With a member of a codec that few players know, each group would be played by few: they
-    // differ, against the rule.
+    // With a member of a rare codec in each group, few players could play any group; the groups
+    // therefore differ, against the rule.
     let all = playlists_below(&server, "apart.mp4", "");
     let rule =
         "4.3.4.1.1: groups of one type have the same members, alike but for URI and CHANNELS";
@@ -209,8 +210,8 @@ fn every_rule_refuses_its_specimen() {
     }
 }
 
-/// Media playlists of a variant and its sounds have one target duration (§6.2.4); those of key
-/// frames are free.
+/// Media playlists of a variant and its sounds have one target duration (§6.2.4); playlists of key
+/// frames may differ.
 #[test]
 fn renditions_have_one_target_duration() {
     let test = "rfc8216::renditions_have_one_target_duration";
@@ -263,8 +264,8 @@ fn transport_stream_segments_begin_with_their_tables() {
     server.stop();
 }
 
-/// A segment has what initialises a decoder (§3), also of a film that has its parameter sets once.
-/// Its playlist names no ranges of the film.
+/// A segment has the initialisation data of a decoder (§3), also of a film whose parameter sets
+/// occur once. Its playlist names no ranges of the film.
 #[test]
 fn segments_of_a_film_with_parameter_sets_at_its_start_alone_have_them() {
     let film = with_sets_once();
@@ -320,7 +321,7 @@ fn fragments_are_laid_out_as_demanded() {
             }
         }
     }
-    // Of a film three segments and eight key frames; of two sounds three of each track.
+    // A film has three segments and eight key frames; two sounds have three of each track.
     assert_eq!(segments, (3 + 8) + (3 * 3 + 8) + 2 * (3 + 8));
     server.stop();
 }

@@ -2,12 +2,12 @@
 //! Segments of a media playlist, each with the tags that apply to it.
 //!
 //! Sources: RFC 8216 §3, §4.3.2 (reach of tags), §4.3.3.2, §4.3.3.3 (numbers);
-//! draft-pantos-hls-rfc8216bis §4.4.4.9 (parts), §4.4.5.2 (EXT-X-SKIP).
-//! Does not judge: the rules do.
+//! draft-pantos-hls-rfc8216bis §4.4.4.9 (parts), §4.4.5.2 (EXT-X-SKIP). Does not judge: the rules
+//! do.
 
 use crate::site::Playlist;
 
-/// A segment, or the parts of one that is not whole.
+/// A segment, or the parts of an incomplete one.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct MediaSegment<'a> {
     /// Media sequence number.
@@ -15,7 +15,7 @@ pub(crate) struct MediaSegment<'a> {
     /// Discontinuity sequence number; true where the segment has the tag.
     pub(crate) discontinuity: u64,
     pub(crate) is_break: bool,
-    /// Empty of a segment that is not whole.
+    /// Empty for an incomplete segment.
     pub(crate) uri: &'a str,
     pub(crate) duration: &'a str,
     pub(crate) range: &'a str,
@@ -38,8 +38,8 @@ impl MediaSegment<'_> {
     }
 }
 
-/// The segments of a playlist, those that EXT-X-SKIP replaces left out; the last may be the parts
-/// of one that is not whole.
+/// Returns the segments of a playlist, without those that EXT-X-SKIP replaces; the last may be the
+/// parts of an incomplete one.
 pub(crate) fn segments(playlist: &Playlist) -> Vec<MediaSegment<'_>> {
     let number = |tag: &str| playlist.values(tag).first().and_then(|value| value.parse().ok());
     let skipped = playlist.values("EXT-X-SKIP").first().map_or(0, |list| {
@@ -89,7 +89,7 @@ pub(crate) fn segments(playlist: &Playlist) -> Vec<MediaSegment<'_>> {
     found
 }
 
-/// An attribute list; `None` where it is none.
+/// Parses an attribute list; returns `None` where it is invalid.
 pub(crate) fn attributes(list: &str) -> Option<Vec<(&str, &str)>> {
     let mut found = Vec::new();
     let mut rest = list;
@@ -124,7 +124,7 @@ pub(crate) fn is_quoted(value: &str) -> bool {
     value.len() > 2 && value.starts_with('"')
 }
 
-/// A number with or without fraction, and without a sign (RFC 8216 §4.2).
+/// Parses a number with or without fraction, and without a sign (RFC 8216 §4.2).
 pub(crate) fn decimal(text: &str) -> Option<f64> {
     let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));

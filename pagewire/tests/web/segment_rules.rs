@@ -209,7 +209,7 @@ fn applies(playlist: &Playlist, tag: &str) -> bool {
         .all(|at| lines[at..].iter().any(|line| is_media(line) || is_hint(line)))
 }
 
-/// Milliseconds from 1970 to a date of this form; `None` of another form.
+/// Returns milliseconds from 1970 to a date of this form; `None` for another form.
 pub(crate) fn ms_of_date(text: &str) -> Option<i64> {
     let (day, time) = text.split_once('T')?;
     let (time, zone) = match time.strip_suffix('Z') {

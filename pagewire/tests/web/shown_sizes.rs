@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Films whose container turns their pictures or names the form of their pixels: playlists tell the
-//! size that is shown, and initialization sections say of pictures what the film says.
+//! Films whose container rotates their pictures or declares the shape of their pixels: playlists
+//! give the displayed size, and initialization sections describe the pictures as the film does.
 //!
-//! Sources: RFC 8216 §4.3.4.2 (RESOLUTION); ISO/IEC 23009-1 §5.3.7.2 (width, height, sar).
-//! Does not decode; ffprobe reads the films and what is served of them.
+//! Sources: RFC 8216 §4.3.4.2 (RESOLUTION); ISO/IEC 23009-1 §5.3.7.2 (width, height, sar). Does not
+//! decode; ffprobe reads the films and the served segments.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::harness::{Server, film};
 use crate::listed::{dash, encode, hls, remux, whole};
 use crate::site::manifest_of;
 
-/// Turn and form of pixels as ffprobe reads them.
+/// Returns rotation and pixel shape as ffprobe reads them.
 fn shown(path: &Path) -> (Value, Value) {
     let mut command = Command::new("ffprobe");
     command.args(["-v", "error", "-select_streams", "v", "-of", "json", "-show_entries"]);
@@ -29,7 +29,7 @@ fn shown(path: &Path) -> (Value, Value) {
     (stream["side_data_list"][0]["rotation"].clone(), aspect)
 }
 
-/// Checks a film by what playlists say of its pictures, and by its init section and a segment.
+/// Checks a film by the picture properties in playlists, and by its init section and a segment.
 #[track_caller]
 fn assert_shown(server: &Server, (name, path): (&str, &Path), resolution: &str, grid: &str) {
     let (master, _) = hls(server, name);
@@ -48,7 +48,7 @@ fn assert_shown(server: &Server, (name, path): (&str, &Path), resolution: &str, 
     assert_eq!(shown(&fetched), shown(path), "{name}");
 }
 
-/// Regression: films of telephones that were held upright lay on their side.
+/// Regression: films of telephones that were held upright were shown rotated.
 #[test]
 fn turns_and_forms_of_pixels_reach_players() {
     let test = "shown_sizes::turns_and_forms_of_pixels_reach_players";

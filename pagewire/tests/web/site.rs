@@ -25,7 +25,7 @@ impl Playlist {
         self.path.split('?').next().is_some_and(|path| path.ends_with("/master.m3u8"))
     }
 
-    /// The values of a tag, in order; those of a tag without a value are empty.
+    /// Returns the values of a tag, in order; a tag without a value gives an empty one.
     pub(crate) fn values(&self, tag: &str) -> Vec<&str> {
         let of = |line: &'_ str| {
             let line = line.to_owned();
@@ -35,7 +35,7 @@ impl Playlist {
         lines.map(|line| line.split_once(':').map_or("", |(_, value)| value)).collect()
     }
 
-    /// The playlists that it names.
+    /// Returns the playlists that it names.
     fn references(&self) -> BTreeSet<String> {
         let lines = self.text.lines();
         let uris = lines.clone().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -44,12 +44,13 @@ impl Playlist {
     }
 }
 
-/// The multivariant playlist of a clip, then all media playlists.
+/// Returns the multivariant playlist of a clip, then all media playlists.
 pub(crate) fn playlists(server: &Server, clip: Clip) -> Vec<Playlist> {
     playlists_below(server, clip.name(), "")
 }
 
-/// The same of a file or folder of this name; `query` is behind the address of the first.
+/// As [`playlists`], for a file or folder of this name; `query` is appended to the address of the
+/// first.
 #[track_caller]
 pub(crate) fn playlists_below(server: &Server, name: &str, query: &str) -> Vec<Playlist> {
     let master = format!("/{name}/master.m3u8{query}");
@@ -61,19 +62,19 @@ pub(crate) fn playlists_below(server: &Server, name: &str, query: &str) -> Vec<P
     [master].into_iter().chain(media).collect()
 }
 
-/// The description of a clip for DASH, and the path of its address.
+/// Returns the DASH description of a clip, and the path of its address.
 pub(crate) fn manifest(server: &Server, clip: Clip) -> (String, String) {
     manifest_of(server, clip.name())
 }
 
-/// The same of a file of this name.
+/// As [`manifest`], for a file of this name.
 #[track_caller]
 pub(crate) fn manifest_of(server: &Server, name: &str) -> (String, String) {
     let path = format!("/{name}/manifest.mpd");
     (text(server, &path), path)
 }
 
-/// A text that is there.
+/// Returns an existing text.
 #[track_caller]
 fn text(server: &Server, path: &str) -> String {
     let answer = fetch(server, path, None);
@@ -81,7 +82,7 @@ fn text(server: &Server, path: &str) -> String {
     String::from_utf8(answer.body).expect("UTF-8")
 }
 
-/// A resource, or a range of it: offset and number of bytes.
+/// Fetches a resource, or a range of it: offset and number of bytes.
 #[track_caller]
 pub(crate) fn fetch(server: &Server, path: &str, range: Option<(u64, u64)>) -> Answer {
     let range =
@@ -92,7 +93,7 @@ pub(crate) fn fetch(server: &Server, path: &str, range: Option<(u64, u64)>) -> A
     line.answer().unwrap_or_else(|| panic!("{path}: closed without an answer"))
 }
 
-/// The path that a relative reference names.
+/// Returns the path that a relative reference names.
 pub(crate) fn resolved(base: &str, reference: &str) -> String {
     assert!(!reference.contains("://") && !reference.contains(".."), "{reference}");
     if reference.starts_with('/') {

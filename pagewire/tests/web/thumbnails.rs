@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Posters and thumbnails of films of known colours, in all containers: each is a JPEG file of the
-//! right size that shows what the film shows then.
+//! right size with the colour of the film at that time.
 //!
-//! ffmpeg makes the films and looks at the pictures; without it the tests are skipped.
+//! ffmpeg makes the films and decodes the pictures; without it the tests are skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ const COLOURS: [(&str, [u8; 3]); 3] =
     [("red", [254, 0, 0]), ("lime", [0, 255, 0]), ("blue", [0, 0, 254])];
 const SECONDS: f64 = 24.0;
 
-/// A film of three colours; `None`, with the reason printed, without ffmpeg or its encoder.
+/// Makes a film of three colours; returns `None`, with the reason printed, without ffmpeg or its
+/// encoder.
 fn colours(test: &str, folder: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
     let path = folder.join(name);
     let mut command = ffmpeg();
@@ -32,7 +33,7 @@ fn colours(test: &str, folder: &Path, name: &str, options: &[&str]) -> Option<Pa
     Some(path)
 }
 
-/// Pixels of a JPEG file, with its width.
+/// Returns pixels of a JPEG file, with its width.
 fn pixels(jpeg: &[u8]) -> (usize, Vec<[u8; 3]>) {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("picture.jpg");
@@ -45,7 +46,7 @@ fn pixels(jpeg: &[u8]) -> (usize, Vec<[u8; 3]>) {
     (width(jpeg), pixels)
 }
 
-/// Width in the header of a frame (ITU-T T.81 §B.2.2).
+/// Returns the width in the header of a frame (ITU-T T.81 §B.2.2).
 fn width(jpeg: &[u8]) -> usize {
     assert!(jpeg.starts_with(&[0xff, 0xd8]) && jpeg.ends_with(&[0xff, 0xd9]), "no JPEG file");
     let frame = jpeg.windows(2).position(|pair| pair == [0xff, 0xc0]).expect("baseline JPEG");
@@ -58,7 +59,7 @@ fn assert_colour(found: [u8; 3], expected: [u8; 3], what: &str) {
     assert!(is_near, "{what}: {found:?} and not {expected:?}");
 }
 
-/// Decoders take turns, and have the lowest priority.
+/// Waits for a free decoder; decoders have the lowest priority.
 #[track_caller]
 fn get(server: &Server, target: &str) -> Answer {
     let answer = get_in_turn(server.http, target);
@@ -66,7 +67,7 @@ fn get(server: &Server, target: &str) -> Answer {
     answer
 }
 
-/// Start, end, sheet, and place of a cue.
+/// Start, end, sheet, and position of a cue.
 type Cue = (f64, f64, String, [usize; 4]);
 
 fn cues(list: &str) -> Vec<Cue> {
@@ -131,7 +132,7 @@ fn pictures_of_all_containers_show_what_the_film_shows() {
             assert_eq!((file.as_str(), *w, *h), ("thumbnails-0.jpg", 160, 90));
             assert!(x + w <= width && (y + h) * width <= shown.len(), "{name}: {x} {y}");
             let middle = shown[(y + h / 2) * width + x + w / 2];
-            // A picture holds from its time on; near a change either may be shown.
+            // A picture is valid from its time on; near a change either may be shown.
             let colour = ((start + 0.2).min(*end) / 8.0) as usize;
             assert_colour(middle, COLOURS[colour.min(2)].1, &format!("{name} at {start}"));
         }
@@ -186,7 +187,7 @@ fn pictures_are_kept_revalidated_and_made_again_when_damaged() {
     }
     server.stop();
 
-    // Kept, damaged, and a link planted in its place.
+    // Kept, damaged, and replaced by a planted link.
     let posters = place.cache().join("posters");
     let kept = || {
         let entries = fs::read_dir(&posters).expect("it was made").flatten();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both forms of the playlists of a transport stream and of its key frames: byte ranges of the
-//! file, and segments that have an address each (`master.m3u8?ranges=no`).
+//! file, and segments with an address each (`master.m3u8?ranges=no`).
 //!
 //! Sources: RFC 8216 §3.2, §4.3.2.2, §4.3.3.6; RFC 9110 §13, §14.
 //! Does not decode ([`crate::clients`] does).
@@ -17,8 +17,8 @@ use crate::site::{Playlist, fetch, resolved};
 
 const CLIP: &[u8] = include_bytes!("../../assets/clip.ts");
 
-/// A server of the built-in clip, of the same with parameter sets at its beginning alone, of two
-/// such joined, and of two in a folder.
+/// Starts a server of the built-in clip, of the same with parameter sets only at its beginning, of
+/// two such joined, and of two in a folder.
 fn serve() -> Server {
     let place = Place::new();
     place.put("each.ts", CLIP);
@@ -36,7 +36,7 @@ fn serve() -> Server {
 
 const FILES: [&str; 3] = ["each.ts", "once.ts", "joined.ts"];
 
-/// The multivariant playlist with this query, and the media playlists of its variants.
+/// Returns the multivariant playlist with this query, and the media playlists of its variants.
 #[track_caller]
 fn playlists(server: &Server, name: &str, query: &str) -> (Playlist, Vec<Playlist>) {
     let path = format!("/{name}/master.m3u8");
@@ -52,13 +52,13 @@ fn playlists(server: &Server, name: &str, query: &str) -> (Playlist, Vec<Playlis
     (Playlist { path, text }, media)
 }
 
-/// Offset and number of bytes.
+/// Parses offset and number of bytes.
 fn range_of(value: &str) -> (u64, u64) {
     let (bytes, offset) = value.split_once('@').expect("an offset");
     (offset.parse().unwrap(), bytes.parse().unwrap())
 }
 
-/// Segments of a playlist, each as a player fetches it, without their map.
+/// Returns segments of a playlist, each as a player fetches it, without their map.
 fn segments(server: &Server, playlist: &Playlist) -> Vec<Vec<u8>> {
     let mut range = None;
     let mut all = Vec::new();
@@ -154,7 +154,7 @@ fn plain_segments_have_tags_conditions_and_ranges() {
     let next = path.replace(uri, "ts/9999.ts");
     assert_eq!(ask(&next, "").status, 404, "{next}");
 
-    // The two multivariant playlists are told apart, and each has conditions.
+    // The two multivariant playlists have different tags, and each supports conditions.
     let tag = |query: &str| {
         let answer = ask(&format!("/each.ts/master.m3u8{query}"), "");
         answer.header("ETag").expect("a tag").to_owned()
@@ -188,7 +188,7 @@ fn renditions_of_a_title_are_plain_and_wrong_forms_are_refused() {
     server.stop();
 }
 
-/// The playlist of key frames that a multivariant playlist names.
+/// Returns the playlist of key frames that a multivariant playlist names.
 #[track_caller]
 fn key_playlist(server: &Server, master: &Playlist) -> Playlist {
     let [list] = master.values("EXT-X-I-FRAME-STREAM-INF")[..] else { panic!("{}", master.text) };
@@ -202,7 +202,8 @@ fn key_playlist(server: &Server, master: &Playlist) -> Playlist {
     Playlist { text: answer.text(), path }
 }
 
-/// Offsets of the packets with which key frames of a file begin, as its multiplexer says.
+/// Returns offsets of the packets with which key frames of a file begin, as marked by its
+/// multiplexer.
 fn announced(file: &[u8]) -> Vec<u64> {
     let is_key = |packet: &[u8; 188]| {
         let is_picture = packet[1] & 0x5f == 0x41 && packet[2] == 0;
@@ -245,7 +246,7 @@ fn key_frames_of_both_forms_are_one_picture_each_behind_its_tables() {
         let frames = segments(&server, &playlist);
         let sent: usize = frames.iter().map(Vec::len).sum();
         let copied = copied() - before;
-        // Heads of answers and tables in front, sets among them; no picture.
+        // Heads of answers and tables in front, including parameter sets; no picture.
         let in_front = if *name == "once.ts" { 18 * 188 } else { 2 * 188 };
         let text = frames.len() * (1024 + in_front) + 16_384;
         assert!(copied < text as u64, "{name}{query}: {copied} of {sent} bytes copied");
@@ -264,31 +265,31 @@ fn key_frames_of_both_forms_are_one_picture_each_behind_its_tables() {
     server.stop();
 }
 
-/// Checks that a decoder that has these packets alone shows one picture, a key frame.
+/// Asserts that a decoder that has these packets alone shows one picture, a key frame.
 #[track_caller]
-fn assert_one_picture(bytes: &[u8], told: &str) {
+fn assert_one_picture(bytes: &[u8], label: &str) {
     let packets = bytes.as_chunks::<188>().0;
-    assert_eq!(bytes.len() % 188, 0, "{told}");
+    assert_eq!(bytes.len() % 188, 0, "{label}");
     let pid = |packet: &[u8; 188]| u16::from_be_bytes([packet[1] & 0x1f, packet[2]]);
-    assert_eq!(packets[..2].iter().map(pid).collect::<Vec<_>>(), [0, 0x1000], "{told}: tables");
+    assert_eq!(packets[..2].iter().map(pid).collect::<Vec<_>>(), [0, 0x1000], "{label}: tables");
     let mut survey = Survey::default();
     packets.iter().for_each(|packet| survey.feed(packet));
     let programmes = survey.finish();
     let tracks: Vec<_> = programmes.iter().flat_map(|programme| &programme.tracks).collect();
-    assert!(tracks.iter().any(|track| track.coding == Coding::H264), "{told}: {tracks:?}");
+    assert!(tracks.iter().any(|track| track.coding == Coding::H264), "{label}: {tracks:?}");
     let payload = pictures(bytes);
     let first = |nal: u8| payload.windows(4).position(|four| four == [0, 0, 1, nal]);
     let (sequence, picture, slice) = (first(0x67), first(0x68), first(0x65));
-    assert!(sequence.is_some() && sequence < picture && picture < slice, "{told}: its sets");
+    assert!(sequence.is_some() && sequence < picture && picture < slice, "{label}: its sets");
     let slices = payload.windows(5).filter(|five| five[..3] == [0, 0, 1]).filter_map(|five| {
         let first = five[4] & 0x80 != 0;
         matches!(five[3] & 0x1f, 1..=5).then_some((five[3] & 0x1f, first))
     });
     let slices: Vec<(u8, bool)> = slices.collect();
-    assert!(slices.iter().all(|&(kind, _)| kind == 5), "{told}: {slices:?}");
+    assert!(slices.iter().all(|&(kind, _)| kind == 5), "{label}: {slices:?}");
     let pictures = slices.iter().filter(|&&(_, is_first)| is_first).count();
-    assert_eq!(pictures, 1, "{told}: {slices:?}");
-    assert_eq!(packets.last().map(pid), Some(0x100), "{told}: nothing behind the picture");
+    assert_eq!(pictures, 1, "{label}: {slices:?}");
+    assert_eq!(packets.last().map(pid), Some(0x100), "{label}: nothing behind the picture");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Subtitles of TTML in MP4 (`stpp`): ffmpeg reads each segment and finds the stored documents,
-//! byte for byte, and players of the web show their cues at the times written in them.
+//! byte for byte, and web players show their cues at the times written in them.
 //!
-//! ffmpeg writes one document for a film, so tracks of several are put into its film here.
+//! ffmpeg writes one document per film, so this test adds tracks of several to its film.
 //!
 //! Sources: ISO/IEC 14496-30 §5 (`stpp`); ISO/IEC 14496-12 §8.2 to §8.7 (moov); RFC 8216 §4.3.4.
 //! Does not compare how players render a document.
@@ -62,8 +62,8 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A film whose `moov` is its last box, with a track of the documents: their bytes are put in front
-/// of it.
+/// Returns a film whose `moov` is its last box, with a track of the documents: their bytes are put
+/// in front of it.
 #[track_caller]
 fn with_track(film: &[u8]) -> Vec<u8> {
     let all = boxes(film);
@@ -94,7 +94,7 @@ fn with_track(film: &[u8]) -> Vec<u8> {
     );
     let dref = boxed(b"dref", &[&words(&[0, 1]), &boxed(b"url ", &[&words(&[1])])]);
     let minf = boxed(b"minf", &[&boxed(b"sthd", &[&[0; 4]]), &boxed(b"dinf", &[&dref]), &stbl]);
-    // A thousand units a second; French.
+    // A thousand ticks a second; French.
     let mdhd = boxed(b"mdhd", &[&words(&[0, 0, 0, 1000, 16_000, 0x1a41 << 16])]);
     let hdlr = boxed(b"hdlr", &[&[0; 8], b"subt", &[0; 13]]);
     let matrix = words(&[1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30]);
@@ -104,9 +104,9 @@ fn with_track(film: &[u8]) -> Vec<u8> {
     [&film[..begin], &mdat, &boxed(b"moov", &[moov, &trak])].concat()
 }
 
-/// A server of `film.mp4`, with pictures, sound and a track; of `plain.mp4`, whose pictures have no
-/// delay and whose track is the same; and of `own.mp4`, whose document is ffmpeg's. `None`, with
-/// the reason printed, where ffmpeg cannot make them.
+/// Starts a server of `film.mp4`, with pictures, sound and a track; of `plain.mp4`, whose pictures
+/// have no delay and whose track is the same; and of `own.mp4`, whose document is ffmpeg's. Returns
+/// `None`, with the reason printed, where ffmpeg cannot make them.
 fn serve(test: &str, options: &[&str]) -> Option<Server> {
     let clip = clip(test, Clip::Mp4)?;
     let folder = tempfile::tempdir().expect("a folder");
@@ -134,7 +134,7 @@ fn serve(test: &str, options: &[&str]) -> Option<Server> {
     Some(Server::with_options(&files, &[&["--allow-origin", "*"], options].concat()))
 }
 
-/// A resource that is there.
+/// Returns an existing resource.
 #[track_caller]
 fn fetched(server: &Server, path: &str) -> Vec<u8> {
     let answer = fetch(server, path, None);
@@ -150,7 +150,7 @@ fn text(server: &Server, path: &str) -> String {
     String::from_utf8(fetched(server, path)).expect("UTF-8")
 }
 
-/// Bytes of all samples of a file of one track, as ffmpeg reads them.
+/// Returns bytes of all samples of a file of one track, as ffmpeg reads them.
 fn data(test: &str, file: &[u8]) -> Option<Vec<u8>> {
     let path = tempfile::NamedTempFile::new().expect("room for a file");
     fs::write(&path, file).expect("written");
@@ -226,7 +226,7 @@ fn ffmpeg_finds_every_document_in_the_segments_of_its_time() {
     server.stop();
 }
 
-/// A document of ffmpeg's own muxer comes back, with a document without text behind it.
+/// A document of ffmpeg's own muxer is served unchanged, followed by a document without text.
 #[test]
 fn a_document_of_ffmpeg_comes_back() {
     let test = "ttml::a_document_of_ffmpeg_comes_back";
@@ -248,13 +248,13 @@ fn a_document_of_ffmpeg_comes_back() {
     server.stop();
 }
 
-/// The lines of a playlist that are addresses.
+/// Returns the lines of a playlist that are addresses.
 fn uris(playlist: &Playlist) -> Vec<String> {
     let lines = playlist.text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| resolved(&playlist.path, line)).collect()
 }
 
-/// The group of subtitles in a master playlist.
+/// Returns the group of subtitles in a master playlist.
 fn subtitles(server: &Server, film: &str) -> (Playlist, Option<Playlist>) {
     let path = format!("/{film}/master.m3u8");
     let master = Playlist { text: text(server, &path), path };
@@ -287,13 +287,13 @@ fn hls_has_documents_where_times_agree() {
         let parsed = parse_media_playlist_res(media.text.as_bytes()).expect("a playlist");
         let map = parsed.segments[0].map.as_ref().expect("a map");
         let init = fetched(&server, &resolved(&media.path, &map.uri));
-        // They are clear, as WebVTT is.
+        // They are not enciphered, like WebVTT.
         let segments: Vec<Vec<u8>> =
             uris(&media).iter().map(|path| fetched(&server, path)).collect();
         if assert_documents(test, &init, &segments).is_none() {
             return;
         }
-        // Those of the film have the same times where they are clear.
+        // Lines of the film have the same times where they are clear.
         let film = master.text.lines().find(|line| line.starts_with('~')).expect("a variant");
         let path = resolved(&master.path, film);
         let film = Playlist { text: text(&server, &path), path };
@@ -306,7 +306,7 @@ fn hls_has_documents_where_times_agree() {
         }
         let (own, media) = subtitles(&server, "own.mp4");
         assert!(media.is_none() && !own.text.contains("stpp"), "{}", own.text);
-        // Times of its fragments are a second later than those of presentation.
+        // Times of its fragments are a second later than the presentation times.
         let (other, media) = subtitles(&server, "film.mp4");
         assert!(media.is_none() && !other.text.contains("stpp"), "{}", other.text);
         let path = other.text.lines().find(|line| line.starts_with('~')).expect("a variant");
@@ -326,7 +326,8 @@ const STEPS: &[Step] = &[
     Step::Play { seconds: 1.0 },
 ];
 
-/// Asserts that a player has these cues and no others: one that is shown over a border may be two.
+/// Asserts that a player has these cues and no others: a cue that is shown over a segment border
+/// may be two.
 #[track_caller]
 fn assert_cues(report: &Report, cues: &[(f64, f64, &str)]) {
     let texts = |text: &str| cues.iter().any(|(_, _, known)| *known == text);

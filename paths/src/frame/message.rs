@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages of rtnetlink: four questions, and the parsing of their answers.
 //!
-//! Written and parsed by hand: four questions of 28 to 92 bytes are less code than any crate for
+//! Written and parsed by hand: four questions of 28 to 92 bytes need less code than any crate for
 //! them, and the answers are parsed like all input, with every length checked.
 //!
 //! Sources: `netlink(7)`, `rtnetlink(7)`; Linux `include/uapi/linux/{netlink,rtnetlink,if_link,
@@ -16,7 +16,7 @@ use crate::error::Errno;
 const HEADER_BYTES: usize = 16;
 const ERROR: u16 = 2;
 const REQUEST: u16 = 1;
-/// All questions have this number: a socket asks one after the other.
+/// All questions have this number: a socket sends one and then waits for its answer.
 const SEQUENCE: u32 = 1;
 
 const NEW_LINK: u16 = 16;
@@ -68,7 +68,7 @@ mod nda {
 struct Question(Vec<u8>);
 
 impl Question {
-    /// Begins a question; `flags` beside the one that every question has.
+    /// Begins a question with `flags`, besides the flag that every question has.
     fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -94,8 +94,8 @@ impl Question {
     }
 }
 
-/// Asks for the route of a datagram between two addresses; ports matter where there are several
-/// routes.
+/// Returns the query for the route of a datagram between two addresses; ports matter where there
+/// are several routes.
 pub(crate) fn ask_route(source: SocketAddr, target: SocketAddr) -> Vec<u8> {
     let mut body = [0; ROUTE_BYTES];
     let (source_ip, target_ip) = (octets(source.ip()), octets(target.ip()));
@@ -118,14 +118,14 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Asks for a device's properties.
+/// Returns the query for a device's properties.
 pub(super) fn ask_link(device: u32) -> Vec<u8> {
     let mut body = [0; LINK_BYTES];
     body[4..8].copy_from_slice(&device.to_ne_bytes());
     Question::new(GET_LINK, 0, &body).done()
 }
 
-/// Asks for the Ethernet address of a neighbour.
+/// Returns the query for the Ethernet address of a neighbour.
 pub(super) fn ask_neighbour(device: u32, hop: Ipv4Addr) -> Vec<u8> {
     let mut body = [0; NEIGHBOUR_BYTES];
     body[0] = INET;
@@ -169,7 +169,7 @@ pub(super) struct Neighbour {
     pub(super) address: Option<[u8; 6]>,
 }
 
-/// Error for an answer that breaks the protocol.
+/// Error for an answer that violates the protocol.
 const MALFORMED: Errno = Errno::new(libc::EPROTO);
 
 pub(crate) fn route(answer: &[u8]) -> Result<Route, Errno> {

@@ -2,10 +2,10 @@
 //! Whole Ethernet frames: the headers of a destination's frames, and the rings of frames.
 //!
 //! A path by device does the work of the kernel's routing: it finds device, next hop and its
-//! Ethernet address by asking the kernel (rtnetlink), so policy rules, gateways and the route's MTU
-//! count. The result is a [`Framing`], kept in the destination: a template of the three headers.
-//! The kernel is asked once, again when the device fails, and every 1,024 batches, because
-//! neighbours move; that costs 12 calls and some 30 µs.
+//! Ethernet address by queries to the kernel (rtnetlink), so policy rules, gateways and the route's
+//! MTU apply. The result is a [`Framing`], kept in the destination: a template of the three
+//! headers. The kernel is queried once, again when the device fails, and every 1,024 batches,
+//! because neighbours change; that costs 12 calls and some 30 µs.
 //!
 //! Unlike with a socket, the firewall does not see these frames, IPsec policies and tunnels do not
 //! apply, and ICMP answers of the peer are not read.
@@ -13,8 +13,8 @@
 //! Sources: `rtnetlink(7)`, RFC 826, RFC 1122 §2.3; Linux 6.18 `net/ipv4/route.c`
 //! (`inet_rtm_getroute`).
 //!
-//! Does not ask the network for an address (ARP). The kernel does, for anything sent by a socket;
-//! here an address that is being resolved gives [`SendError::Blocked`], and an unknown one is a
+//! Does not query the network for an address (ARP). The kernel does, for anything sent by a socket;
+//! here an address that is being resolved returns [`SendError::Blocked`], and an unknown one is a
 //! refusal.
 
 pub(crate) mod message;
@@ -36,13 +36,13 @@ use message::Neighbour;
 /// Batches after which route and neighbour are queried again.
 const FRESH_BATCHES: u32 = 1024;
 
-/// Name of the questions in errors.
+/// Name of the queries in errors.
 const CALL: &str = "rtnetlink";
 
-/// Bytes of the IPv4 and UDP headers, which count in an MTU.
+/// Bytes of the IPv4 and UDP headers, which the MTU includes.
 const IP_UDP_BYTES: u32 = 28;
 
-/// Bytes for an answer about one device, which has about 1 KiB.
+/// Bytes for an answer about one device, which is about 1 KiB.
 const ANSWER_BYTES: usize = 16 * 1024;
 
 /// `ARPHRD_ETHER`.
@@ -51,11 +51,11 @@ const ETHERNET: u16 = 1;
 /// `RTN_UNICAST`.
 const UNICAST: u8 = 1;
 
-/// States of a neighbour with an address that counts (`NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`,
+/// States of a neighbour with a valid address (`NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`,
 /// `NUD_PROBE`, `NUD_NOARP`, `NUD_PERMANENT`).
 const KNOWN: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
-/// `NUD_INCOMPLETE`: the kernel is asking.
+/// `NUD_INCOMPLETE`: the kernel is resolving it.
 const BEING_ASKED: u16 = 0x01;
 
 /// A device that sends frames.
@@ -81,7 +81,7 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// Asks the kernel for the headers of frames to the destination.
+    /// Queries the kernel for the headers of frames to the destination.
     pub(crate) fn ask(to: &Destination, stats: &mut SendStats) -> Result<Self, SendError> {
         let (source, target) = addresses(to, stats)?;
         let failed = |errno| to.host(CALL, errno);
@@ -89,13 +89,13 @@ impl Framing {
         let mut answer = vec![0; ANSWER_BYTES];
 
         let question = message::ask_route(source.into(), target.into());
-        let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
+        let reply = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
         let no_route = |errno| to.unframed(Unframed::NoRoute { errno });
-        let route = message::route(said).map_err(no_route)?;
+        let route = message::route(reply).map_err(no_route)?;
 
         let question = message::ask_link(route.device);
-        let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
-        let link = message::link(said).map_err(failed)?;
+        let reply = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
+        let link = message::link(reply).map_err(failed)?;
         let device: Arc<str> = link.name.as_str().into();
         if route.kind != UNICAST || route.is_wrapped {
             return Err(to.unframed(Unframed::NotUnicast { device, kind: route.kind }));
@@ -133,8 +133,8 @@ impl Framing {
         })
     }
 
-    /// Headers kept by the destination, or asked of the kernel. A neighbour that the kernel has
-    /// forgotten meanwhile stays in use: frames do not renew its entry.
+    /// Returns the headers kept by the destination, or queries the kernel for them. A neighbour
+    /// that the kernel has forgotten meanwhile remains in use: frames do not renew its entry.
     pub(crate) fn of(to: &mut Destination, stats: &mut SendStats) -> Result<Box<Self>, SendError> {
         let Some(mut kept) = to.take_framing() else {
             return Self::ask(to, stats).map(Box::new);
@@ -189,8 +189,8 @@ fn address_of(
     let mut answer = [0; 1024];
     let question = message::ask_neighbour(index, hop);
     let failed = |errno| to.host(CALL, errno);
-    let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
-    match message::neighbour(said) {
+    let reply = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
+    match message::neighbour(reply) {
         Ok(Neighbour { state, address: Some(address) }) if state & KNOWN != 0 => Ok(address),
         Ok(Neighbour { state: BEING_ASKED, .. }) => {
             stats.refused += 1;
@@ -226,15 +226,15 @@ mod tests {
         Destination::new(socket, to).unwrap()
     }
 
-    /// Every host has loopback, which takes no frames.
+    /// Every host has loopback, which accepts no frames.
     #[test]
     fn this_hosts_own_address_is_refused_by_name() {
         let to = destination("127.0.0.1:0", "127.0.0.1:9");
         let mut stats = SendStats::default();
         let refusal = Framing::ask(&to, &mut stats).unwrap_err();
-        let said = "frames to 127.0.0.1:9: the route on lo does not lead to a single neighbour \
+        let expected = "frames to 127.0.0.1:9: the route on lo does not lead to a single neighbour \
                     (kind 2 of rtnetlink(7))";
-        assert_eq!(refusal.to_string(), said);
+        assert_eq!(refusal.to_string(), expected);
         assert_eq!(stats.calls, 7);
     }
 
@@ -246,7 +246,7 @@ mod tests {
         socket.connect("[::1]:9").unwrap();
         let to = Destination::new(socket, "[::1]:9").unwrap();
         let refusal = Framing::ask(&to, &mut SendStats::default()).unwrap_err();
-        let said = "frames to [::1]:9: over IPv6; frames are made for IPv4 alone";
-        assert_eq!(refusal.to_string(), said);
+        let expected = "frames to [::1]:9: over IPv6; frames are made for IPv4 alone";
+        assert_eq!(refusal.to_string(), expected);
     }
 }

@@ -55,12 +55,13 @@ pub(crate) trait Ring: Send + Sized {
     ) -> Sent;
 }
 
-/// The frames that the kernel took, always the first ones.
+/// Number of frames that the kernel accepted, always the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    pub(crate) taken: u32,
-    /// The reason why not all were sent. After `EAGAIN` and `ENOBUFS` the caller sends the rest
-    /// later, whose slots are free again. After any other error it closes the ring.
+    pub(crate) accepted: u32,
+    /// The reason why not all were sent. After `EAGAIN` and `ENOBUFS` the caller sends the
+    /// remaining frames later; their slots are free again. After any other error it closes the
+    /// ring.
     pub(crate) errno: Option<Errno>,
 }
 

@@ -10,7 +10,7 @@
 
 use std::os::fd::AsFd;
 
-use super::{InterleavedOutput, InterleavedPath, read_rest, refusal, taken};
+use super::{InterleavedOutput, InterleavedPath, count_accepted, read_rest, refusal};
 use crate::batch::{Batch, BatchForm};
 use crate::error::SendError;
 use crate::send_stats::SendStats;
@@ -54,7 +54,7 @@ impl InterleavedPath for FramedSendfile {
             Ok(sent) => sent as u64,
             Err(errno) => return Err(refusal("sendfile", errno, to, stats)),
         };
-        let (count, cut) = taken(batch, sent, stats);
+        let (count, cut) = count_accepted(batch, sent, stats);
         if cut > 0 {
             let packet_bytes = batch.run_bytes(count - 1, 1);
             let mut rest = vec![0; (packet_bytes - cut) as usize];

@@ -10,7 +10,7 @@
 
 use std::os::fd::AsFd;
 
-use super::{InterleavedOutput, InterleavedPath, read_rest, refusal, taken};
+use super::{InterleavedOutput, InterleavedPath, count_accepted, read_rest, refusal};
 use crate::batch::Batch;
 use crate::error::SendError;
 use crate::rtp::gathered::{CALL, GatheredPackets, gather};
@@ -53,7 +53,7 @@ impl InterleavedPath for FramedWritev {
             let run = SegmentRun { first: 0, packets: wanted };
             match self.send_run(&packets, run, to, stats) {
                 Ok(sent) => {
-                    let (count, cut) = taken(batch, sent, stats);
+                    let (count, cut) = count_accepted(batch, sent, stats);
                     if cut > 0 {
                         keep_rest(&packets, batch, (count - 1, cut), to, stats);
                     }
@@ -72,7 +72,8 @@ impl InterleavedPath for FramedWritev {
 }
 
 impl FramedWritev {
-    /// Sends `run`, or as much of it as the list and the socket take; returns the bytes sent.
+    /// Sends `run`, or as many of its bytes as the list holds and the socket accepts; returns the
+    /// bytes sent.
     fn send_run(
         &mut self,
         packets: &GatheredPackets<'_>,
@@ -116,7 +117,8 @@ fn keep_rest(
     cursor.take(packets.payload_bytes(packet), |piece| {
         let from = whole.len();
         whole.resize(from + piece.bytes as usize, 0);
-        // Headers and bytes before the cut are not needed, but read: one packet at most.
+        // Headers and bytes before the cut are not needed, but are read as well: one packet at
+        // most.
         read_rest(packets.source, &mut whole[from..], piece.offset, stats);
     });
     to.keep(&whole[cut as usize..]);

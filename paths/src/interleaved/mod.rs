@@ -4,9 +4,9 @@
 //!
 //! Each packet has four bytes more before its RTP header (`$`, channel, length), which the caller
 //! puts into the batch's headers or which lie in the file. A stream has no datagram borders, so one
-//! call carries a whole batch, however many packets it has; there is nothing for the kernel to
-//! segment by. A socket that takes a part of a batch may cut a packet in two: the rest of that
-//! packet is kept in the [`InterleavedOutput`] and sent before anything else.
+//! call carries a whole batch of any number of packets; the kernel has nothing to segment. A socket
+//! that accepts a part of a batch may cut a packet in two: the rest of that packet is kept in the
+//! [`InterleavedOutput`] and sent before anything else.
 //!
 //! Costs one call a batch and a copy of at most one packet whenever the socket becomes full.
 //!
@@ -29,20 +29,20 @@ use crate::spec::Spec;
 /// Every way to send framed packets over TCP, the reference first.
 pub static INTERLEAVED_PATHS: &[&Spec] = &[&framed_writev::SPEC, &framed_sendfile::SPEC];
 
-/// Most packets of a call that a gathered list of header and payload has room for.
+/// Most packets of a call for which a gathered list of header and payload has room.
 pub const INTERLEAVED_PACKETS_MAX: u64 = crate::sys::RANGES_MAX as u64 / 2;
 
 /// One way to send framed packets over TCP; belongs to one sending thread and serves all its
 /// sessions.
 pub trait InterleavedPath: Send {
-    /// Sends the batch, or as much of it as the socket takes now; returns the number of packets
-    /// taken, the last of which may wait in part in `to`.
+    /// Sends the batch, or as much of it as the socket accepts now; returns the number of packets
+    /// accepted, the last of which may wait in part in `to`.
     ///
-    /// [`SendError::Blocked`] means that none was taken. [`SendError::Shrunk`] means that the file
-    /// ends within the next packet. Other errors end the stream.
+    /// [`SendError::Blocked`] means that none was accepted. [`SendError::Shrunk`] means that the
+    /// file ends within the next packet. Other errors end the stream.
     ///
     /// # Panics
-    /// When the batch has a form that the path does not accept, or unsound.
+    /// When the path does not accept the batch's form, or the batch is unsound.
     fn send(
         &mut self,
         batch: &Batch<'_>,
@@ -78,10 +78,10 @@ fn refusal(
     }
 }
 
-/// Counts the `sent` bytes of a batch of which the socket took at least one; returns the number of
-/// packets taken, and the first packet's bytes that are still to be sent: from byte `cut` of packet
-/// `packets - 1` on, where `cut` is not 0.
-fn taken(batch: &Batch<'_>, sent: u64, stats: &mut SendStats) -> (u32, u64) {
+/// Counts the `sent` bytes of a batch of which the socket accepted at least one; returns the number
+/// of packets accepted, and the number of bytes `cut` of packet `packets - 1` that are sent
+/// already: the rest of it must still be sent, unless `cut` is 0.
+fn count_accepted(batch: &Batch<'_>, sent: u64, stats: &mut SendStats) -> (u32, u64) {
     let segment_bytes = u64::from(batch.segment_bytes);
     let (packets, cut) = match sent == batch.bytes {
         true => (batch.packets, 0),
@@ -93,7 +93,7 @@ fn taken(batch: &Batch<'_>, sent: u64, stats: &mut SendStats) -> (u32, u64) {
 }
 
 /// Reads a range of the file into `rest`; bytes beyond its end are zero, so that a frame that has
-/// begun keeps its length and the connection its order.
+/// begun keeps its length and the connection remains in sync.
 fn read_rest(source: &MappedFile, rest: &mut [u8], offset: u64, stats: &mut SendStats) {
     if crate::stream_path::fill(source, rest, offset, stats).is_err() {
         // The next packet's send reports the end of the file.
@@ -115,9 +115,9 @@ mod tests {
             [(1, (1, 1)), (999, (1, 999)), (1000, (1, 0)), (1001, (2, 1)), (2499, (3, 499))]
         {
             let mut stats = SendStats::default();
-            assert_eq!(taken(&batch, sent, &mut stats), expected, "{sent}");
+            assert_eq!(count_accepted(&batch, sent, &mut stats), expected, "{sent}");
             assert_eq!((stats.packets, stats.bytes), (u64::from(expected.0), sent));
         }
-        assert_eq!(taken(&batch, 2500, &mut SendStats::default()), (3, 0));
+        assert_eq!(count_accepted(&batch, 2500, &mut SendStats::default()), (3, 0));
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending side of one RTSP connection: frames of media and messages, none inside another.
 //!
-//! Pacer threads send media and the control side sends replies and RTCP over the same socket. What
-//! the socket did not take of a frame or message is kept here and leaves first. Memory is bounded:
-//! the rest of one frame, and messages up to [`MESSAGE_BYTES_MAX`] behind it.
+//! Pacer threads send media and the control side sends replies and RTCP over the same socket. The
+//! part of a frame or message that the socket did not accept is kept here and sent first. Memory is
+//! bounded: the rest of one frame, and messages up to [`MESSAGE_BYTES_MAX`] behind it.
 //!
-//! Costs nothing while the socket takes all; else a copy of at most one packet.
+//! Costs nothing while the socket accepts all bytes; otherwise a copy of at most one packet.
 //!
 //! Sources: RFC 2326 §10.12, `tcp(7)` (`TCP_NOTSENT_LOWAT`).
 //!
-//! Does not wait and holds no lock: the caller shares it by one.
+//! Does not wait and holds no lock: the caller shares it under one.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,12 +30,13 @@ pub struct InterleavedOutput {
     /// Bytes to be sent before all others; those before `rest_at` are sent.
     rest: Vec<u8>,
     rest_at: usize,
-    /// Bytes that have waited since the connection began, and those of them that are sent.
+    /// Bytes that have ever been kept here since the connection began, and those of them that are
+    /// sent.
     kept_bytes: u64,
     flushed_bytes: u64,
 }
 
-/// Place of a message among the bytes that wait.
+/// Place of a message among the waiting bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputTicket(u64);
 
@@ -49,7 +50,7 @@ impl fmt::Debug for InterleavedOutput {
 }
 
 impl InterleavedOutput {
-    /// Takes the sending side of `socket`, which does not block; `name` stands in messages.
+    /// Makes the sending side of `socket`, which does not block; `name` is its name in log lines.
     pub fn new(socket: SharedSocket, name: impl Into<Arc<str>>) -> Self {
         Self {
             socket,
@@ -71,8 +72,8 @@ impl InterleavedOutput {
         self.rest.len() - self.rest_at
     }
 
-    /// Limits the bytes that the kernel holds unsent for this socket: beyond it the socket takes
-    /// nothing more, so a reader that falls behind is seen early and costs little memory.
+    /// Limits the bytes that the kernel holds unsent for this socket: beyond the limit the socket
+    /// accepts no more, so a reader that falls behind is noticed early and costs little memory.
     ///
     /// # Errors
     /// Host: the kernel refuses (`setsockopt`).
@@ -85,7 +86,7 @@ impl InterleavedOutput {
         })
     }
 
-    /// Sends the bytes that wait.
+    /// Sends the waiting bytes.
     ///
     /// # Errors
     /// [`SendError::Blocked`]: some are left.
@@ -104,8 +105,9 @@ impl InterleavedOutput {
         Ok(())
     }
 
-    /// Sends a whole message (a reply, a frame) behind the bytes that wait; what the socket does
-    /// not take now waits as well. The ticket tells later whether the socket has taken all of it.
+    /// Sends a whole message (a reply, a frame) behind the waiting bytes; the bytes that the socket
+    /// does not accept now wait as well. [`InterleavedOutput::has_sent`] later returns, for the
+    /// ticket, whether the socket has accepted all of it.
     ///
     /// # Errors
     /// [`SendError::Blocked`]: more than [`MESSAGE_BYTES_MAX`] would wait; the message is dropped.
@@ -142,7 +144,7 @@ impl InterleavedOutput {
         }
     }
 
-    /// True when the socket has taken all of a message.
+    /// True when the socket has accepted all of a message.
     pub fn has_sent(&self, ticket: OutputTicket) -> bool {
         self.flushed_bytes >= ticket.0
     }
@@ -164,7 +166,7 @@ impl AsFd for InterleavedOutput {
 }
 
 /// Most bytes that wait for a reader, the rest of a frame included: more than all replies to
-/// requests sent ahead.
+/// pipelined requests.
 pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
 
 #[cfg(test)]

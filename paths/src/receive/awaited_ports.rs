@@ -5,9 +5,9 @@
 //! that this host forwards to others must not be received. A binary search finds a port, in some 10
 //! ns among a hundred.
 //!
-//! Sources: RFC 1122 §3.3.4.2 (an address is the host's, whichever device brings it); RFC 4607.
+//! Sources: RFC 1122 §3.3.4.2 (an address is the host's on every device); RFC 4607.
 //!
-//! Does not notice addresses that the host gets later.
+//! Does not notice addresses that are added to the host later.
 
 use std::net::IpAddr;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The filter of a packet socket: passes frames that may be for an awaited port.
 //!
-//! A program of classic BPF, made anew for each set of ports. It checks that the frame is for this
-//! host, of no VLAN (a tagged frame is another network's, whose device sees it without its tag), of
+//! A program of classic BPF, rebuilt for each set of ports. It checks that the frame is for this
+//! host, of no VLAN (a tagged frame is another network's, whose device receives it untagged), of
 //! UDP by IPv4 or IPv6, and not a fragment without a UDP header; then port and address. A binary
 //! search finds ports and addresses, so a hundred cost seven comparisons more than one.
 //! [`super::awaited_ports`] checks passed frames again, so the filter may pass too many: it accepts
@@ -32,7 +32,7 @@ mod code {
     pub(super) const LD: u16 = 0x20;
     pub(super) const LDH: u16 = 0x28;
     pub(super) const LDB: u16 = 0x30;
-    /// Loads from X bytes further on.
+    /// Loads from X bytes beyond the given offset.
     pub(super) const LDH_X: u16 = 0x48;
     /// X = 4 × (byte & 15): the length of an IPv4 header.
     pub(super) const LDX_HEADER: u16 = 0xb1;
@@ -58,11 +58,11 @@ const FRAGMENT_OFFSET: u32 = 0x1fff;
 const UDP: u32 = libc::IPPROTO_UDP as u32;
 const EVERYTHING: u32 = u32::MAX;
 
-/// A jump target whose place in the program is not known yet.
+/// A jump target whose position in the program is not yet determined.
 #[derive(Clone, Copy, Debug)]
 struct Label(usize);
 
-/// A program being written: instructions, and jumps by the mark they lead to.
+/// A program being written: instructions, and jumps by the mark of their target.
 #[derive(Default)]
 struct Writer {
     program: Filter,
@@ -90,8 +90,8 @@ impl Writer {
         self.put(code::JUMP, 0);
     }
 
-    /// Adds a conditional jump. Those reach only 255 instructions, so it skips an unconditional
-    /// jump, which reaches further.
+    /// Adds a conditional jump. Conditional jumps reach only 255 instructions, so this one skips an
+    /// unconditional jump, which reaches further.
     fn jump_if(&mut self, code: u16, k: u32, to: Label) {
         self.program.push(libc::sock_filter { code, jt: 0, jf: 1, k });
         self.jump(to);
@@ -102,8 +102,8 @@ impl Writer {
         self.jump(to);
     }
 
-    /// Adds a search: continues behind it when the accumulator is in one of the ranges, else jumps
-    /// to `miss`.
+    /// Adds a search: continues behind it when the accumulator is in one of the ranges, otherwise
+    /// jumps to `miss`.
     fn find(&mut self, ranges: &[(u32, u32)], miss: Label) {
         let hit = self.mark();
         self.halve(ranges, hit, miss);

@@ -28,12 +28,12 @@ const VLAN_NUMBER: u16 = 0x0fff;
 /// State of a datagram's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChecksumStatus {
-    /// Verified, or left to a card by a sender on this host.
+    /// Verified, or left to the network card by a sender on this host.
     Verified,
     /// Not verified yet: it is verified here.
     Unverified,
     /// Unverified, but the sender may be on this host, and then the field holds the sum of the
-    /// pseudo-header only, for a card to complete (`CHECKSUM_PARTIAL`).
+    /// pseudo-header only, for a network card to complete (`CHECKSUM_PARTIAL`).
     MayBePartial,
 }
 
@@ -336,8 +336,8 @@ pub(super) mod tests {
             }
             for network in [IpVersion::V4, IpVersion::V6] {
                 for status in [ChecksumStatus::Verified, ChecksumStatus::Unverified] {
-                    let taken = payload(network, &noise, status);
-                    assert!(taken.is_none_or(|taken| taken.len() + 28 <= noise.len()));
+                    let accepted = payload(network, &noise, status);
+                    assert!(accepted.is_none_or(|accepted| accepted.len() + 28 <= noise.len()));
                 }
             }
             let _ = packet_of_ethernet(&noise);
@@ -369,8 +369,8 @@ pub(super) mod tests {
                 changed[bit / 8] ^= 1 << (bit % 8);
                 let class_label_or_hops = bit < 4 || (8..32).contains(&bit) || bit / 8 == 7;
                 let uncovered = network == IpVersion::V6 && class_label_or_hops;
-                let taken = payload(network, &changed, ChecksumStatus::Unverified).is_some();
-                assert_eq!(taken, uncovered, "{network:?} {options} bit {bit}");
+                let is_accepted = payload(network, &changed, ChecksumStatus::Unverified).is_some();
+                assert_eq!(is_accepted, uncovered, "{network:?} {options} bit {bit}");
             }
         }
     }
@@ -401,8 +401,8 @@ pub(super) mod tests {
             let mut packet = packet(network, 0, 40);
             let udp_at = packet.len() - 48;
             packet[udp_at + 6..udp_at + 8].fill(0);
-            let taken = payload(network, &packet, ChecksumStatus::Unverified).is_some();
-            assert_eq!(taken, network == IpVersion::V4);
+            let is_accepted = payload(network, &packet, ChecksumStatus::Unverified).is_some();
+            assert_eq!(is_accepted, network == IpVersion::V4);
             let payload_bytes = packet.len() - udp_at;
             let addresses = if network == IpVersion::V4 { 12..20 } else { 8..40 };
             let pseudo = folded(words(&packet[addresses]) + 17 + payload_bytes as u64);

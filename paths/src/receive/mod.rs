@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every way from a socket to memory, in one list ([`RECEIVE_PATHS`]), with the cost of each.
 //!
-//! The other direction of [`crate::PATHS`]: a member claims its cost (copies a byte, system calls a
+//! The counterpart of [`crate::PATHS`]: a member claims its cost (copies a byte, system calls a
 //! burst) and `tests/receive` compares the claims with counts ([`ReceiveStats`]). A path object
 //! ([`ReceivePath`]) belongs to a receiving thread, receives for any number of ports and hands
-//! datagrams over a burst at a time, in place: after the call the bytes are the path's again.
+//! datagrams over a burst at a time, in place: after the call the bytes belong to the path again.
 //!
 //! Sources: `recvmmsg(2)`, `udp(7)` (`UDP_GRO`), `packet(7)`, `io_uring(7)`;
 //! `Documentation/networking/af_xdp.rst`; DPDK's path tables for the form.
@@ -61,11 +61,11 @@ pub struct ReceiveSpec {
     pub name: &'static str,
     /// One line about its way of moving bytes.
     pub summary: &'static str,
-    /// Copies of each byte of a datagram between kernel and user memory. Memory that both see (a
-    /// ring) is the kernel's.
+    /// Copies of each byte of a datagram between kernel and user memory. Memory that both share (a
+    /// ring) counts as the kernel's.
     pub copies_per_byte: u32,
     /// System calls, without those that wait: a run is a super-packet that the kernel has joined, a
-    /// batch is the yield of one call under load.
+    /// batch is the set of datagrams that one call returns under load.
     pub system_calls: SystemCalls,
     /// Its entry to the network.
     pub via: Via,
@@ -112,29 +112,29 @@ pub trait ReceivePath: fmt::Debug + Send {
     fn address(&self, key: u32) -> Option<SocketAddr>;
 
     /// Waits at most `wait` for datagrams, then hands over all waiting ones, a burst at a time.
-    /// Returns the number of datagrams; 0 after a wait in vain or a signal. Busy ports take turns.
-    /// When fewer than [`FULL_CALL_PACKETS`] arrived, every port was found empty; otherwise there
-    /// may be more.
+    /// Returns the number of datagrams; 0 after a timeout or a signal. Busy ports are served
+    /// alternately. When fewer than [`FULL_CALL_PACKETS`] arrived, every port was found empty;
+    /// otherwise there may be more.
     ///
     /// # Errors
-    /// The device is gone or down, or the kernel refuses; a single bad datagram is counted and no
-    /// error. The call may be repeated.
+    /// The device is gone or down, or the kernel refuses; a single bad datagram is counted and is
+    /// not an error. The call may be repeated.
     fn receive(
         &mut self,
         wait: Duration,
         each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error>;
 
-    /// Returns the longest time that a reader may stay away from emptied ports without loss, when
+    /// Returns the longest time that a reader may leave emptied ports unread without loss, when
     /// 500,000 datagrams a second begin to arrive at one of them meanwhile. Without ports it is
     /// unlimited.
     fn pause_max(&self) -> Duration;
 
-    /// Returns counters of received datagrams and of the work they took.
+    /// Returns counters of received datagrams and of the work for them.
     fn stats(&self) -> ReceiveStats;
 
     /// Returns the number of datagrams for this port that reached the host and were dropped for
-    /// lack of memory, since it was added; asks the kernel for its count. The count includes
+    /// lack of memory, since it was added; queries the kernel's count. The count includes
     /// datagrams with a wrong checksum, and a joined run counts as one. A path by device has one
     /// ring for all ports of a device: it counts for all of them together.
     fn dropped(&self, key: u32) -> u64;
@@ -175,7 +175,7 @@ impl<'a> ReceivedRun<'a> {
     }
 }
 
-/// Counters of received datagrams and of the work they took.
+/// Counters of received datagrams and of the work for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveStats {
     /// Datagrams handed over, each of a joined run.

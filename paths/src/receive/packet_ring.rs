@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whole frames from a packet socket's ring, no call a datagram.
 //!
-//! A packet socket sees copies of received frames: the kernel copies the frames that the filter
-//! ([`super::filter`]) lets through into a ring that this process has mapped, block by block, and
-//! the only call is one wait a block. The frames themselves go on through IP and UDP to the socket
+//! A packet socket receives copies of frames: the kernel copies the frames that the filter
+//! ([`super::filter`]) passes into a ring that this process has mapped, block by block, and the
+//! only call is one wait a block. The frames themselves continue through IP and UDP to the socket
 //! that holds the port, which drops them: that work is not saved. The socket's queue and the calls
 //! are saved: in runs of 44 datagrams of 1,328 bytes by veth this path takes 0.43 of the time of
 //! `recvmmsg`, one by one as much as that (`pagewire lab receive`), and its thread sleeps most of
 //! the time.
 //!
-//! That socket takes joined runs (`UDP_GRO`), so the kernel does not cut super-packets before it
-//! drops them, and joins the pieces that a card delivers; they are joined in the ring, and handed
-//! over joined.
+//! That socket accepts joined runs (`UDP_GRO`), so the kernel does not segment super-packets before
+//! it drops them, and joins the pieces that a card delivers; they are joined in the ring, and
+//! handed over joined.
 //!
-//! A burst is a block. Each frame has the time at which the kernel took it. A frame may wait up to
-//! 4 ms for its block to be handed over, if nothing else arrives.
+//! A burst is a block. Each frame has the time at which the kernel received it. A frame may wait up
+//! to 4 ms for its block to be handed over, if nothing else arrives.
 //!
 //! Sources: `packet(7)`, `Documentation/networking/packet_mmap.rst`, [`crate::sys`]'s
 //! `packet_receive`.
@@ -90,7 +90,7 @@ impl Tap for PacketTap {
     fn take(&mut self, wanted: &AwaitedPorts, to: &mut Delivery<'_>) {
         for _ in 0..self.ring.block_count() {
             let Some(block) = self.ring.block() else { break };
-            to.over(wanted, block.filter_map(came), 0);
+            to.over(wanted, block.filter_map(captured_frame), 0);
             self.ring.release();
         }
     }
@@ -111,7 +111,7 @@ impl Tap for PacketTap {
     }
 }
 
-fn came(frame: Frame<'_>) -> Option<CapturedFrame<'_>> {
+fn captured_frame(frame: Frame<'_>) -> Option<CapturedFrame<'_>> {
     let Frame { packet, segment_bytes, is_cut, .. } = frame;
     let network = IpVersion::of(frame.protocol)?;
     let status =

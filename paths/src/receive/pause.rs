@@ -12,17 +12,17 @@
 
 use std::time::Duration;
 
-/// Datagrams a second that one port takes without loss: the load of one core with small ones, and
+/// Datagrams a second that one port accepts without loss: the load of one core with small ones, and
 /// 5.3 Gb/s with those of 1328 bytes.
 pub(super) const PACKETS_PER_S: u64 = 500_000;
 
 /// Largest memory that the kernel charges a socket for a datagram of up to 1500 bytes.
 const TRUE_BYTES: u64 = 2304;
 
-/// Bytes that a frame of up to 1500 bytes takes in a ring, headers included.
+/// Bytes that a frame of up to 1500 bytes occupies in a ring, headers included.
 const FRAME_BYTES: u64 = 1664;
 
-/// Bytes of frames a second that one device brings without loss: [`PACKETS_PER_S`] of any size.
+/// Bytes of frames a second that one device delivers without loss: [`PACKETS_PER_S`] of any size.
 const RING_BYTES_PER_S: u64 = PACKETS_PER_S * FRAME_BYTES;
 
 /// Returns the pause for a socket whose buffer has `granted_bytes` (`SO_RCVBUF` as the kernel

@@ -5,11 +5,11 @@
 //! Written as the instructions that the kernel runs, some 80 of them, so building needs no compiler
 //! for eBPF, and running needs none of its files. The awaited addresses and ports lie in a map,
 //! which changes while the program runs. A frame costs one lookup in the map and one reading of the
-//! clock, 0.14 µs in all: an XDP socket gets no time of a frame except the one that the program
-//! puts in front of it (as metadata; some drivers have no room for it, and such frames have no
-//! time).
+//! clock, 0.14 µs in all: an XDP socket gets no timestamp of a frame except the one that the
+//! program puts in front of it (as metadata; some drivers have no room for it, and such frames have
+//! no timestamp).
 //!
-//! Passes on to the kernel: packets other than UDP; frames of a VLAN (its own device has them);
+//! Passes to the kernel: packets other than UDP; frames of a VLAN (its own device receives them);
 //! fragments except the first, which have no port; IPv6 with extension headers; frames cut before
 //! the port. The first fragment goes to the socket, where it is counted as malformed.
 //!
@@ -45,7 +45,7 @@ pub(super) fn key(target: IpAddr, port: u16) -> [u8; KEY_BYTES] {
     key
 }
 
-/// Registers: the result, arguments, those that calls leave alone, the end of the stack.
+/// Registers: the result, arguments, those that calls preserve, the end of the stack.
 mod register {
     pub(super) const RESULT: u8 = 0;
     pub(super) const FIRST: u8 = 1;
@@ -120,7 +120,7 @@ enum Place {
     Pass,
 }
 
-/// A program being written: instructions, and jumps by the place they lead to.
+/// A program being written: instructions, and jumps by the place of their target.
 #[derive(Default)]
 struct Writer {
     program: Vec<Instruction>,
@@ -154,7 +154,7 @@ impl Writer {
         self.put(load, VALUE, HEAD, at, 0);
     }
 
-    /// A map's address, which takes two instructions.
+    /// A map's address, which is loaded by two instructions.
     fn map(&mut self, register: u8, map: &KernelMap) {
         self.put(code::LOAD_IMMEDIATE, register, code::OF_MAP, 0, map.number());
         self.put(0, 0, 0, 0, 0);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One call a datagram, the reference.
 //!
-//! The way of a plain program. Costs a system call and a copy for each datagram, and one more call
-//! that finds the socket empty. This call does not return the kernel's time of a datagram.
+//! The method of a plain program. Costs a system call and a copy for each datagram, and one more
+//! call that finds the socket empty. This call does not return the kernel's timestamp of a
+//! datagram.
 //!
 //! Sources: `recvfrom(2)`.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Up to 64 datagrams a call, each with the kernel's time of it.
+//! Up to 64 datagrams a call, each with its kernel timestamp.
 //!
 //! Saves system calls; the kernel's work for each datagram remains. Costs a copy a byte and a call
 //! for up to 64 datagrams of a port: a call that returns fewer has emptied it.

@@ -13,9 +13,9 @@
 //! [`FULL_CALL_PACKETS`]. So a busy port delays another by one turn only, and a reader that sleeps
 //! after a call leaves no datagram waiting.
 //!
-//! ICMP errors about packets that others sent from the same address end nothing. A removed device
-//! silently ends the memberships of groups joined on it: after a wait in vain, the path checks the
-//! device of one of the ports in a group.
+//! ICMP errors about packets that others sent from the same address do not end a call. A removed
+//! device silently ends the memberships of groups joined on it: after a wait without datagrams, the
+//! path checks the device of one of the ports in a group.
 //!
 //! Sources: `ip(7)`, `ipv6(7)`, `epoll(7)`, `udp(7)`; RFC 3678, RFC 4607.
 //!
@@ -166,8 +166,8 @@ fn join(
     Ok(())
 }
 
-/// True for an error that does not concern the socket itself: nothing waiting, an ICMP error,
-/// memory short.
+/// True for an error that does not concern the socket itself: nothing waiting, an ICMP error, or a
+/// shortage of memory.
 pub(super) fn is_passing(errno: Errno) -> bool {
     let passing = [
         libc::ECONNREFUSED,
@@ -274,7 +274,7 @@ pub(crate) struct Sockets {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) packets: usize,
-    /// True when the turn was used up, so that more may wait.
+    /// True when the turn was exhausted, so that more may wait.
     pub(crate) is_full: bool,
 }
 
@@ -416,7 +416,7 @@ impl<'a> ReceivedMessage<'a> {
     }
 }
 
-/// Reuses the memory of a list for runs that lie elsewhere.
+/// Reuses the memory of a list for runs with another lifetime.
 pub(super) fn emptied<'to>(mut list: Vec<ReceivedRun<'_>>) -> Vec<ReceivedRun<'to>> {
     list.clear();
     // The collection is in place: the standard library reuses the allocation, as the types have the

@@ -2,16 +2,16 @@
 //! Receiving frames from devices, for the paths by device.
 //!
 //! A path has a tap on each device that receives for one of its ports, and for each port a socket
-//! that drops everything: it holds the port, so that no other program gets it and the kernel sends
-//! no ICMP errors, and it is a member of the group, so that network and device deliver its
+//! that drops all datagrams: it holds the port, so that no other program gets it and the kernel
+//! sends no ICMP errors, and it is a member of the group, so that network and device deliver its
 //! datagrams. Each tapped frame is checked ([`super::frames`]) for its owner and its soundness.
 //!
 //! An unnamed device is the one that has the address, or to which the route to the group leads.
 //! Packets that this host sends to an address of its own arrive by loopback and by no other device.
 //!
 //! A device that is removed or switched off does not wake a reader. So one of the taps' devices,
-//! another each time, is checked after a tenth of a second of waiting in vain, and every 256 calls:
-//! two calls, counted with the others.
+//! another each time, is checked after waits of a tenth of a second in all without a frame, and
+//! every 256 calls: two calls, counted with the others.
 //!
 //! Sources: `packet(7)`, `getifaddrs(3)`, `rtnetlink(7)`; RFC 1122 §3.3.4.2.
 //!
@@ -45,13 +45,13 @@ const BURST: usize = 64;
 /// The longest wait in one piece; the devices are checked after it.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// Time waited in vain after which a device is checked.
+/// Time of waits without a frame after which a device is checked.
 const VAIN_MAX: Duration = Duration::from_millis(100);
 
 /// Calls after which a device is checked although frames arrive.
 const CALLS_A_QUESTION: u32 = 256;
 
-/// The checksum variant, tried and chosen once for all threads.
+/// The checksum variant, tested and chosen once for all threads.
 static CHECKSUM: LazyLock<Checksum> = LazyLock::new(|| Kernels::here().checksum);
 
 /// A device with a tap.
@@ -93,7 +93,7 @@ impl Device {
     }
 }
 
-/// One way to take frames from a device.
+/// One way to receive frames from a device.
 pub(super) trait Tap: Debug + Send + Sized {
     /// Options of the sockets that hold the ports.
     const OPTIONS: SocketOptions;
@@ -102,7 +102,7 @@ pub(super) trait Tap: Debug + Send + Sized {
     /// kernel wakes no reader for a few frames.
     const NAP: Option<Duration>;
 
-    /// Opens a tap, which takes no frames yet.
+    /// Opens a tap, which receives no frames yet.
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error>;
 
     /// Changes the awaited ports from `before` to `now`.
@@ -158,7 +158,7 @@ pub(super) struct Taps<T> {
     kernel: Netlink,
     /// The device checked last.
     asked: usize,
-    /// Number of calls, and time waited in vain since the last check of a device.
+    /// Number of calls, and time of waits without a frame, since the last check of a device.
     calls: u32,
     vain: Duration,
     /// True when the last wait found frames.
@@ -280,7 +280,7 @@ impl<T: Tap> ReceivePath for Taps<T> {
         if let Some(Open { device, wanted, tap }) = tap {
             let mut now = wanted.clone();
             now.remove(key);
-            // Where the kernel refuses, more frames arrive than are awaited, and are not handed
+            // Where the kernel refuses, further frames arrive than are awaited, and are not handed
             // over.
             let _ = tap.steer(device, wanted, &now);
             *wanted = now;
@@ -384,7 +384,7 @@ fn targets(address: IpAddr, bound: &PortSocket) -> Result<Vec<IpAddr>, Error> {
     Ok(targets)
 }
 
-/// A frame that a tap has taken, from its IP packet on.
+/// A frame that a tap has received, from its IP packet on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CapturedFrame<'a> {
     pub(super) network: IpVersion,
@@ -422,23 +422,23 @@ impl Delivery<'_> {
         copies: u64,
     ) {
         let mut list: Vec<ReceivedRun<'a>> = emptied(std::mem::take(self.burst));
-        for came in frames {
-            let Some(packet) = UdpPacket::of(came.network, came.packet) else { continue };
+        for frame in frames {
+            let Some(packet) = UdpPacket::of(frame.network, frame.packet) else { continue };
             let mut keys = wanted.keys(packet.target, packet.port(), packet.source).peekable();
             if keys.peek().is_none() {
                 continue;
             }
-            if came.is_cut {
+            if frame.is_cut {
                 self.stats.truncated += 1;
                 continue;
             }
-            let Some(bytes) = packet.payload(came.status, self.checksum) else {
+            let Some(bytes) = packet.payload(frame.status, self.checksum) else {
                 self.stats.malformed += 1;
                 continue;
             };
             self.stats.copied_bytes += copies * bytes.len() as u64;
             let (source, segment_bytes, time) =
-                (packet.sender(self.device), came.segment_bytes, came.time);
+                (packet.sender(self.device), frame.segment_bytes, frame.time);
             for key in keys {
                 let run = ReceivedRun { key, source, bytes, segment_bytes, time };
                 self.stats.packets += run.count() as u64;

@@ -9,8 +9,8 @@
 //! Joined runs are received as such (`UDP_GRO`), at no cost where there are none.
 //!
 //! A receive ends when all buffers are full or its port has had an error; the next wait arms it
-//! again, at no further call. A path that moves to another thread is armed anew there, because the
-//! kernel works for the thread that armed.
+//! again, without a further call. A path that moves to another thread is armed again there, because
+//! the kernel works for the thread that armed it.
 //!
 //! Sources: `io_uring(7)`, `io_uring_prep_recvmsg_multishot(3)`, `io_uring_setup_buf_ring(3)`.
 //!
@@ -50,8 +50,8 @@ const BURST: usize = 64;
 
 #[derive(Debug)]
 struct UringMultishot {
-    // The ring stands before the ports, so that operations in the kernel end before the sockets are
-    // closed.
+    // The ring is declared before the ports, so that operations in the kernel end before the
+    // sockets are closed.
     ring: Multishot,
     ports: Ports,
     /// Number of ports that each place has had, used as the mark of its receive.
@@ -104,21 +104,21 @@ impl UringMultishot {
             let submitted = self.ring.submit(&mut self.stats);
             submitted.map_err(|errno| Self::refused("io_uring_enter", errno))?;
             if self.ring.is_pending() {
-                // The kernel lacks memory for them now; a later call tries again.
+                // The kernel lacks memory for them now; a later call repeats the attempt.
                 break;
             }
         }
         Ok(())
     }
 
-    /// Hands over the datagrams of the completions at hand, and notes ended receives.
+    /// Hands over the datagrams of the available completions, and records ended receives.
     fn hand_over(&mut self, each: &mut dyn FnMut(&[ReceivedRun<'_>])) -> Result<usize, Error> {
         let mut list = emptied(std::mem::take(&mut self.burst));
         let (mut packets, mut refusal) = (0, None);
         for completion in &self.completions {
             let place = completion.mark as u32;
             if mark(&self.rounds, place) != completion.mark {
-                continue; // A port's that has been removed.
+                continue; // The completion belongs to a port that has been removed.
             }
             let Some(bound) = self.ports.at(place) else { continue };
             if !completion.goes_on {
@@ -146,7 +146,7 @@ impl UringMultishot {
     }
 }
 
-/// Returns the mark of a place's receive, for its present port.
+/// Returns the mark of the receive of a place's present port.
 fn mark(rounds: &[u32], place: u32) -> u64 {
     u64::from(rounds[place as usize]) << 32 | u64::from(place)
 }
@@ -159,8 +159,8 @@ impl UringMultishot {
         each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<(usize, bool), Error> {
         let (mut packets, mut refusal, mut filled) = (0, None, 0);
-        // Buffers that are given back here may be filled again at any call; only those filled so
-        // far are handed over.
+        // Buffers that are returned here may be filled again at any call; only those filled so far
+        // are handed over.
         while filled < usize::from(BUFFERS) {
             self.ring.take(BURST, &mut self.completions);
             if self.completions.is_empty() {

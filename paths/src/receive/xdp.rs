@@ -8,14 +8,14 @@
 //!
 //! A link holds the program; the kernel closes the link when this process ends in any way, which
 //! removes the program from the device. The program is attached in the driver (native) if possible,
-//! else in the kernel (generic), which has allocated a buffer by then, so less is saved. A program
-//! that is already attached stays, so a device serves one path object at a time.
+//! otherwise in the kernel (generic), which has allocated a buffer by then, so less is saved. A
+//! program that is already attached stays, so a device serves one path object at a time.
 //!
-//! Frames taken here are invisible to the rest of the host: to a second member of a group, and to
-//! packet sockets. Frames of a VLAN are passed on to the VLAN's device if their tag is in the
+//! Frames received here are invisible to the rest of the host: to a second member of a group, and
+//! to packet sockets. Frames of a VLAN are passed on to the VLAN's device if their tag is in the
 //! frame; on a card that strips tags, switch that off where VLANs matter (`ethtool -k`,
 //! rx-vlan-offload). There are no joined runs: a device with XDP does not join, and a veth's peer
-//! cuts super-packets up before it sends.
+//! segments super-packets before it sends.
 //!
 //! While frames arrive, the ring is polled once a millisecond, and no reader is woken for a frame:
 //! a datagram may be late by a millisecond.
@@ -34,10 +34,10 @@
 //! (`bpf_xdp_link_attach`), `drivers/net/veth.c` (`veth_xdp_set`, `veth_xdp_rcv_skb`);
 //! [`crate::sys`]'s `bpf` and `xdp_receive`.
 //!
-//! Does not take frames of more than a page. Does not keep the order between queues; a card brings
-//! each flow by one. Frames dropped for lack of memory are counted for all ports of a device
-//! together; frames that a driver drops before its program runs (veth: 256 frames a queue) are
-//! counted by the device (`ip -s link`).
+//! Does not receive frames of more than a page. Does not keep the order between queues; a card
+//! delivers each flow by one queue. Frames dropped for lack of memory are counted for all ports of
+//! a device together; frames that a driver drops before its program runs (veth: 256 frames a queue)
+//! are counted by the device (`ip -s link`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -78,12 +78,12 @@ const AWAITED_MAX: u32 = 16 * 1024;
 /// Queues that a device has a socket for.
 const QUEUES_MAX: u32 = 64;
 /// Bytes a socket may hold (`SO_RCVBUF`) for each slot of a queue's memory: the kernel grants twice
-/// that, of which the shortest datagram takes 768 bytes. So a ring holds about as many of them.
+/// that, of which the shortest datagram uses 768 bytes. So a ring holds about as many of them.
 const BUFFER_BYTES_A_SLOT: u32 = 512;
 /// Slots of a queue's memory at least and at most: 4 and 64 MiB, pinned.
 const SLOTS_MIN: u32 = 2048;
 const SLOTS_MAX: u32 = 32 * 1024;
-/// Frames looked at between giving slots back; half of the smallest ring would suffice.
+/// Frames processed between two returns of slots; half of the smallest ring would suffice.
 const FRAMES_A_TURN: u32 = 256;
 /// Interval of polls while frames arrive. Waking costs 20 µs, a poll some ten nanoseconds, and the
 /// smallest ring is full after 20 ms of 100,000 frames a second.
@@ -172,8 +172,9 @@ impl Tap for XdpTap {
                     break;
                 }
                 let clock = sys::since_epoch_at_zero();
-                let came = |number| came(queue.frame(number, TIME_BYTES), status, clock);
-                let frames = (0..count).filter_map(came);
+                let frame_at =
+                    |number| captured_frame(queue.frame(number, TIME_BYTES), status, clock);
+                let frames = (0..count).filter_map(frame_at);
                 to.over(wanted, frames, u64::from(!queue.is_zero_copy()));
                 if queue.give_back(count) {
                     to.called();
@@ -198,7 +199,7 @@ impl Tap for XdpTap {
 
 /// Splits a frame from the time in front of it, which is 0 where the driver cannot store it there;
 /// `clock` is the user's clock at that clock's zero.
-fn came(
+fn captured_frame(
     frame: &[u8],
     status: ChecksumStatus,
     clock: Option<Duration>,
@@ -214,7 +215,7 @@ fn came(
     Some(CapturedFrame { network, packet, status, segment_bytes: 0, time, is_cut: false })
 }
 
-/// Puts the program onto the device: into the driver, or else into the kernel.
+/// Attaches the program to the device: in the driver, or otherwise in the kernel.
 fn attach(program: &XdpProgram, device: &Device) -> Result<(OwnedFd, XdpMode), Error> {
     let mut refusal = Errno::new(libc::EOPNOTSUPP);
     for mode in [XdpMode::Native, XdpMode::Generic] {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two ways of a relay to move bytes: by a pipe, or by memory.
 //!
-//! A thread's relay has one [`RelayForwarder`], which serves its ports in turn and is empty between
-//! two.
+//! A thread's relay has one [`RelayForwarder`], which serves its ports alternately and is empty
+//! between two of them.
 //!
 //! Datagrams of one size that wait behind each other, alone or in runs, leave as one run, because
 //! the send is most of their cost. Limits are the size of any Ethernet frame, the pipe's pages, and
 //! the buffers of a call.
 //!
-//! Sources: `splice(2)`, `udp(7)`; [`crate::relay`] says how the pieces fit.
+//! Sources: `splice(2)`, `udp(7)`; [`crate::relay`] describes the whole.
 //!
 //! Does not manage ports and targets.
 
@@ -28,8 +28,8 @@ use crate::sys::{self, Pipe, RecvMeta, Scratch, Slots};
 /// Datagrams or runs of a port before another has its turn.
 const TURN: usize = 64;
 
-/// Datagrams or runs received by a call when they are copied: 4 MiB of address space. A word has a
-/// bit for each.
+/// Datagrams or runs received by a call when they are copied: 4 MiB of address space. One bit of a
+/// word stands for each.
 const SLOTS: usize = 64;
 
 /// The longest lone datagram that is joined to a run: every route accepts such runs. A run that the
@@ -203,7 +203,7 @@ impl RelayForwarder {
         }
     }
 
-    /// Sends the pipe's content; returns the number of datagrams that the socket took.
+    /// Sends the pipe's content; returns the number of datagrams that the socket accepted.
     fn empty(&mut self, run: JoinedRun, to: &mut Destination) -> u32 {
         let send_stats = &mut self.send_stats;
         loop {
@@ -236,7 +236,8 @@ impl RelayForwarder {
         send(&self.room[..run.bytes], run, to, send_stats)
     }
 
-    /// Receives one call's worth of a port and sends it; returns the number of datagrams or runs.
+    /// Receives the datagrams of one call from a port and sends them; returns the number of
+    /// datagrams or runs.
     fn copy(
         &mut self,
         (from, key): (BorrowedFd<'_>, u32),
@@ -280,7 +281,7 @@ impl RelayForwarder {
         Ok(count)
     }
 
-    /// Asks whether a slot's datagram is to be sent. A datagram that was cut or has no sender is
+    /// True when a slot's datagram is to be sent. A datagram that was cut or has no sender is
     /// not sent, and counted later.
     fn admits(&mut self, slot: usize, key: u32, calls: &mut RelayCallbacks<'_>) -> bool {
         if std::mem::take(&mut self.is_admitted) {
@@ -366,7 +367,7 @@ impl JoinedRun {
         }
     }
 
-    /// Joins `next` to this run, where the kernel cuts the result into the same datagrams.
+    /// Joins `next` to this run, where the kernel segments the result into the same datagrams.
     fn with(self, next: Self) -> Option<Self> {
         let each = match self.segment_bytes {
             0 => self.bytes,
@@ -384,7 +385,7 @@ impl JoinedRun {
         (is_full && is_alike && fits).then_some(joined)
     }
 
-    /// Notes that the socket accepted the whole run; returns the number of datagrams.
+    /// Records that the socket accepted the whole run; returns the number of datagrams.
     fn went(self, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
         to.accepted();
         send_stats.packets += u64::from(self.packets());

@@ -7,21 +7,21 @@
 //! arrived, in one call, and the kernel or the device cuts it where it was cut before. The bytes
 //! are copied once, within the kernel, into the pipe's pages; the socket refers to those.
 //!
-//! No datagram is split or merged with another: the pipe's content leaves as one run and is cut at
-//! the target as it arrived; it has at most 16 pages, so `splice` hands it on in one message; and a
-//! lone datagram begins with a page, so that no page begins at an odd byte of it (consequence:
-//! [`crate::file_datagrams`]). Datagrams beyond the pipe's room, sizes that the target's route does
-//! not segment, and empty datagrams, which no pipe can hold, are received and sent; so are all
-//! where the kernel does not splice from UDP sockets ([`RelayMethod::Copy`]).
+//! No datagram is split or merged with another: the pipe's content leaves as one run and is
+//! segmented at the target as it arrived; it has at most 16 pages, so `splice` passes it on in one
+//! message; and a lone datagram begins with a page, so that no page begins at an odd byte of it
+//! (consequence: [`crate::file_datagrams`]). Datagrams that exceed the pipe's room, sizes that the
+//! target's route does not segment, and empty datagrams, which no pipe can hold, are received and
+//! sent; so are all where the kernel does not splice from UDP sockets ([`RelayMethod::Copy`]).
 //!
 //! Costs three calls a run (two, and a third for up to 16, where they leave together), a copy of 64
-//! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] up to 64 are
-//! received by a call, those that leave together are sent by one, with two copies.
+//! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] one call receives up
+//! to 64, and one call sends those that leave together, with two copies.
 //!
 //! The gain of splicing is small: a copy to user memory costs little where the cache holds a run,
 //! and the pipe's pages have to be allocated. At 1,328 bytes over loopback, delivery included,
-//! seconds of processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that arrived
-//! one by one spliced 2.4, as each is peeked at and moved by itself, copied 1.1. So
+//! seconds of processor time per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that
+//! arrived one by one spliced 2.4, as each is peeked at and moved by itself, copied 1.1. So
 //! [`Relay::copying`] is useful on new kernels too.
 //!
 //! Datagrams that the target's socket or route refuses are lost, as on a wire, and counted: waiting
@@ -48,7 +48,7 @@ use crate::send_stats::SendStats;
 use crate::sys;
 use forwarder::{RelayCallbacks, RelayForwarder};
 
-/// Bytes of a datagram or run that the callbacks see.
+/// Bytes of a datagram or run that are passed to the callbacks.
 pub const HEAD_BYTES_MAX: usize = 64;
 
 /// Target of a port's datagrams.
@@ -56,7 +56,7 @@ pub const HEAD_BYTES_MAX: usize = 64;
 pub struct RelayTarget {
     /// A host's or a group's address, and the port there.
     pub address: SocketAddr,
-    /// The device that a group's datagrams leave by; the route's when `None`.
+    /// The device by which a group's datagrams leave; the route's when `None`.
     pub interface: Option<String>,
     /// Hops (TTL) that they may pass; the host's default when `None`, which for a group is 1.
     pub hops: Option<u8>,
@@ -95,7 +95,7 @@ pub struct RelayedRun<'a> {
     pub segment_bytes: u16,
     /// Datagrams in it.
     pub packets: u32,
-    /// Number of datagrams that the target's socket has taken, the first ones.
+    /// Number of datagrams that the target's socket has accepted, the first ones.
     pub sent: u32,
     /// Time at which the kernel received it from the device.
     pub time: Option<SystemTime>,
@@ -171,7 +171,7 @@ impl Relay {
     ///
     /// # Errors
     /// A call that the kernel refused, with its object. [`Error::Loop`] where relayed packets would
-    /// come in again, by other routes of this relay or at once.
+    /// arrive here again, by other routes of this relay or at once.
     pub fn add(&mut self, port: &Port, key: u32, target: &RelayTarget) -> Result<(), Error> {
         self.sockets.add(port, key)?;
         let route = self.route(port, key, target);
@@ -239,9 +239,10 @@ impl Relay {
         self.sockets.address(key)
     }
 
-    /// Waits at most `wait` for datagrams, then forwards all waiting ones, in turns of 64 datagrams
-    /// or runs of a port, and reports each of them. Returns the number of received datagrams, sent
-    /// or not; when fewer than [`crate::FULL_CALL_PACKETS`] arrived, every port was found empty.
+    /// Waits at most `wait` for datagrams, then forwards all waiting ones, up to 64 datagrams or
+    /// runs of a port at a time, and reports each of them. Returns the number of received
+    /// datagrams, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] arrived, every port was
+    /// found empty.
     ///
     /// # Errors
     /// A device is gone, or the kernel refuses to receive. The call may be repeated.
@@ -290,12 +291,12 @@ impl Relay {
         self.forwarder.method()
     }
 
-    /// Returns counters of received datagrams and of the work they took.
+    /// Returns counters of received datagrams and of the work for them.
     pub fn receive_stats(&self) -> ReceiveStats {
         self.sockets.stats
     }
 
-    /// Returns counters of sent datagrams and of the work they took; the pipe's calls are among
+    /// Returns counters of sent datagrams and of the work for them; the pipe's calls are among
     /// them.
     pub fn send_stats(&self) -> SendStats {
         self.forwarder.send_stats()
@@ -364,9 +365,9 @@ mod tests {
         for text in ["one", "two", "three"] {
             sender.send_to(text.as_bytes(), relay.address(1).unwrap()).unwrap();
         }
-        let mut came = 0;
-        while came < 3 {
-            came += relay.forward(Duration::from_secs(5), &mut |_| {}).unwrap();
+        let mut received = 0;
+        while received < 3 {
+            received += relay.forward(Duration::from_secs(5), &mut |_| {}).unwrap();
         }
         let method = relay.method().to_string();
         let begins = "recvmmsg and send, two copies: splice needs UDP sockets that can be spliced \

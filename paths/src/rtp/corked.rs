@@ -3,13 +3,13 @@
 //! `more_sendfile` and `mmap_send_msend`.
 //!
 //! While a socket is corked, the kernel collects the bytes of all sends and sends them as one
-//! datagram when the cork is taken out. A call in the middle may be refused, and then no byte may
+//! datagram when the cork is removed. A call in the middle may be refused, and then no byte may
 //! remain, because the next packet would be appended to it: after every refusal the corked bytes
-//! are discarded before the cork is taken out.
+//! are discarded before the cork is removed.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`); Linux 6.18 `net/ipv4/ip_output.c` (`__ip_append_data`).
 //!
-//! Does not learn the fate of a corked datagram: taking the cork out reports no refusal by a
+//! Does not report the fate of a corked datagram: the removal of the cork returns no refusal by a
 //! firewall or a device.
 
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ pub(super) fn corked(
     sent.and(uncorked.map_err(refused("setsockopt UDP_CORK=0")))
 }
 
-/// Sends a header into the cork; no call when there is none.
+/// Sends a header into the cork; makes no call when there is none.
 pub(super) fn send_head(
     head: &[u8],
     to: &Destination,
@@ -48,7 +48,7 @@ pub(super) fn send_head(
     sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "send", errno })
 }
 
-/// True when a copied send may succeed, or return a more exact error.
+/// True when a copied send may succeed, or return a more precise error.
 pub(super) fn is_for_a_copy(failure: &SendFailure) -> bool {
     match failure {
         SendFailure::InPieces => true,

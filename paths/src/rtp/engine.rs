@@ -11,7 +11,7 @@
 //! Some packets are read and written instead, at two calls and two copies: a payload in several
 //! pieces (a time stamp before each packet of transport stream), a payload that crosses a page
 //! border at an odd byte (reason: [`crate::file_datagrams`]), and a datagram of more fragments than
-//! the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
+//! the kernel accepts. Payload of MPEG transport stream in one piece is never such a packet.
 //!
 //! When the file has been cut, no packet after the last whole one leaves; from a map, the page of
 //! the cut is sent to its end, see [`crate::MappedFile`].
@@ -116,9 +116,9 @@ pub(crate) static KRTPSENDFILE: Spec = Spec {
 };
 
 /// `krtpsendfile` whose packets pass the network stack in runs: between the engine and the device a
-/// run is one packet, which is cut apart at the end (`UDP_SEGMENT`). The data-paths paper has no
+/// run is one packet, which is segmented at the end (`UDP_SEGMENT`). The data-paths paper has no
 /// such path. Costs no copy and one call per batch whose payload lies in one stretch of the file.
-/// It costs as little per packet as `wire_sendfile`, and the headers may be any session's own.
+/// It costs as little per packet as `wire_sendfile`, and each session may have headers of its own.
 ///
 /// A device or route that refuses runs lowers the number of segments, as for `mmap_gso`. Needs
 /// Linux 6.5: on older kernels the engine sends single packets.
@@ -199,7 +199,7 @@ struct Stretch {
 
 impl Stretch {
     /// Returns the stretch from packet `run.first` on, whose payload begins at `start`; no longer
-    /// than `run`. It has no packets when the engine cannot take the first.
+    /// than `run`. It has no packets when the engine cannot send the first.
     fn of(
         packets: &GatheredPackets<'_>,
         run: SegmentRun,
@@ -356,7 +356,7 @@ fn heads_of<'a>(
     }
 }
 
-/// Returns the failure of a call that sent fewer packets than asked: the file has no more whole
+/// Returns the failure of a call that sent fewer packets than requested: the file has no more whole
 /// ones.
 fn ended(
     packets: &GatheredPackets<'_>,
@@ -417,7 +417,7 @@ mod tests {
     }
 
     /// Returns the stretches of a batch of 1,000-byte packets, each as its packets, offset and
-    /// bytes; a packet that the engine is not given as none.
+    /// bytes; a packet that is not given to the engine as none.
     fn stretches(packets: u32, head_bytes: usize, pieces: &[(u64, u64)]) -> Vec<(u32, u64, u64)> {
         let source = source(0);
         let pieces: Vec<Piece> =
@@ -499,7 +499,7 @@ mod tests {
         let mut heads: Vec<u8> = (0..3_u8)
             .flat_map(|n| [0x80, 33, 255, 254 + n.min(1), 0, 0, 0, n, 1, 2, 3, 4])
             .collect();
-        let told = |heads: &[u8], made, run| {
+        let description = |heads: &[u8], made, run| {
             let batch = Batch::gathered(&source, 3, 1000, heads, &pieces);
             let mut plan = Vec::new();
             match heads_of(&GatheredPackets::of(&batch), run, made, &mut plan) {
@@ -511,13 +511,13 @@ mod tests {
         };
         let all = SegmentRun { first: 0, packets: 3 };
         // The third header has the number of the second.
-        assert_eq!(told(&heads, true, all), "36 given of 12");
-        assert_eq!(told(&heads, true, SegmentRun { first: 0, packets: 2 }), "from 65534");
+        assert_eq!(description(&heads, true, all), "36 given of 12");
+        assert_eq!(description(&heads, true, SegmentRun { first: 0, packets: 2 }), "from 65534");
         (heads[2 * 12 + 2], heads[2 * 12 + 3]) = (0, 0);
-        assert_eq!(told(&heads, true, all), "from 65534");
-        assert_eq!(told(&heads, false, all), "36 given of 12");
+        assert_eq!(description(&heads, true, all), "from 65534");
+        assert_eq!(description(&heads, false, all), "36 given of 12");
         heads[2 * 12 + 1] |= 0x80;
-        assert_eq!(told(&heads, true, all), "plan of 3");
-        assert_eq!(told(&[], true, all), "none");
+        assert_eq!(description(&heads, true, all), "plan of 3");
+        assert_eq!(description(&[], true, all), "none");
     }
 }

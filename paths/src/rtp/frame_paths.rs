@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `packet_ring` and `xdp`: payloads read into a ring of frames, headers stamped in front.
 //!
-//! A batch takes as many free slots as it has packets, one `preadv` of the payloads to their places
+//! A batch needs as many free slots as it has packets, one `preadv` of the payloads to their places
 //! in the frames, checksums and headers by the kernels of `simd` while the bytes lie in the cache,
 //! and one call to send. The file is read, not mapped, so a file that is cut is a short read and no
 //! zeroes are sent for the missing bytes.
 //!
-//! A ring with too few free slots takes the packets that fit, and the caller sends the rest again,
-//! without a wait. A removed device is looked up anew, once a batch.
+//! A ring with too few free slots accepts the packets that fit, and the caller sends the rest
+//! again, without a wait. A removed device is looked up again, once a batch.
 //!
 //! Sources: `preadv(2)`; RFC 768, RFC 791; `packet(7)`, Linux `Documentation/networking/`
-//! `packet_mmap.rst` and `af_xdp.rst`; [`crate::sys`]'s `packet` and `xdp` (which says why not
-//! zero-copy).
+//! `packet_mmap.rst` and `af_xdp.rst`; [`crate::sys`]'s `packet` and `xdp` (which has the reason
+//! why zero-copy is not used).
 //!
-//! Does not segment or fragment, and does not learn of a closed port: ICMP goes to the socket. See
+//! Does not segment or fragment, and is not informed of a closed port: ICMP goes to the socket. See
 //! [`crate::Via::Device`].
 
 use std::sync::LazyLock;
@@ -38,7 +38,7 @@ use wire::rtp::HEADER_BYTES;
 /// without UDP, IP and firewall, is a buffer's header per frame, and the driver. The payload is
 /// read straight into the ring, and the device reads from the ring's pages: one copy, by the read.
 /// Costs two calls a batch of up to 512 packets; 0.51 s/GB in batches of 44 (0.66 in batches of 10)
-/// where `read_writev` cost 2.19 and `mmap_gso` 0.18, into an ifb that takes super-packets whole:
+/// where `read_writev` cost 2.19 and `mmap_gso` 0.18, into an ifb that accepts super-packets whole:
 /// where the kernel has to segment, `mmap_gso` costs as much as this.
 ///
 /// On a device that delivers on this host (veth), the kernel copies each frame once more, because
@@ -68,7 +68,7 @@ pub(crate) static PACKET_RING: Spec = Spec {
 /// 0.41 s/GB in batches of 44 (0.55 in batches of 10) where `packet_ring` cost 0.51 and
 /// `read_writev` 2.19: the copy by the kernel costs less than attaching pages does.
 ///
-/// A driver that takes pages instead (virtio_net) saves the second copy without reporting it: the
+/// A driver that accepts pages instead (virtio_net) saves the second copy without reporting it: the
 /// copy is counted nevertheless. An XDP socket has a queue of the device to itself, so a device
 /// serves as many sending threads as it has queues. Frames have at most a page: no jumbo datagrams.
 pub(crate) static XDP: Spec = Spec {
@@ -100,10 +100,10 @@ const _: () = assert!(HEAD_BYTES == HEADER_BYTES);
 /// Devices that a thread keeps a ring for; with more, the oldest ring is closed.
 const RINGS_MAX: usize = 8;
 
-/// The kernels of `simd`, tried and chosen once for all threads.
+/// The kernels of `simd`, tested and chosen once for all threads.
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::here);
 
-/// Returns the variants of kernels that gave a wrong answer on this processor and are not used;
+/// Returns the variants of kernels that computed a wrong answer on this processor and are not used;
 /// paths by device are slower without them. The caller logs them as errors: the kernel of `simd` or
 /// the processor is faulty.
 pub fn dropped_kernels() -> Vec<Dropped> {
@@ -129,8 +129,8 @@ struct BatchProgress<'a> {
     source: &'a MappedFile,
     heads: &'a [u8],
     head_bytes: usize,
-    taken: u32,
-    /// Position of the payload of packet `taken`.
+    accepted: u32,
+    /// Position of the payload of packet `accepted`.
     cursor: Cursor<'a>,
 }
 
@@ -141,16 +141,16 @@ impl BatchProgress<'_> {
 
     /// Returns the bytes of the first and of the last of the next `count` datagrams.
     fn datagram_bytes(&self, count: u32) -> [u32; 2] {
-        let last = self.taken + count - 1;
-        [self.taken, last].map(|packet| self.batch.run_bytes(packet, 1) as u32)
+        let last = self.accepted + count - 1;
+        [self.accepted, last].map(|packet| self.batch.run_bytes(packet, 1) as u32)
     }
 
-    /// Notes that the next `count` packets have been sent.
+    /// Records that the next `count` packets have been sent.
     fn advance(&mut self, count: u32, stats: &mut SendStats) {
-        let bytes = self.batch.run_bytes(self.taken, count);
+        let bytes = self.batch.run_bytes(self.accepted, count);
         let head_bytes = self.head_bytes as u64 * u64::from(count);
         self.cursor.take(bytes - head_bytes, |_| ());
-        self.taken += count;
+        self.accepted += count;
         stats.packets += u64::from(count);
         stats.bytes += bytes;
     }
@@ -185,8 +185,8 @@ impl<R: Ring> FrameSender<R> {
         let fits = framing.fits(progress.batch.segment_bytes, R::FRAME_BYTES_MAX);
         fits.map_err(|reason| Stop::Error(to.unframed(reason)))?;
         let at = self.ring_for(framing, to, stats)?;
-        while progress.taken < progress.batch.packets {
-            let left = progress.batch.packets - progress.taken;
+        while progress.accepted < progress.batch.packets {
+            let left = progress.batch.packets - progress.accepted;
             let free = self.rings[at].free(left, stats);
             if free == 0 {
                 stats.refused += 1;
@@ -198,8 +198,8 @@ impl<R: Ring> FrameSender<R> {
             let front = FRONT_BYTES as u32;
             let [first, last] = progress.datagram_bytes(filled).map(|bytes| bytes + front);
             let sent = self.rings[at].send(filled, first, last, stats);
-            framing.sent(sent.taken);
-            progress.advance(sent.taken, stats);
+            framing.sent(sent.accepted);
+            progress.advance(sent.accepted, stats);
             let Some(errno) = sent.errno else {
                 to.accepted();
                 continue;
@@ -284,7 +284,7 @@ impl<R: Ring> FrameSender<R> {
         let slots = ring.slots(count);
         for (slot, packet) in slots.into_iter().flat_map(|part| part.chunks_mut(stride)).zip(0..) {
             let mut rest =
-                &mut slot[payload_at..][..progress.payload_bytes(progress.taken + packet)];
+                &mut slot[payload_at..][..progress.payload_bytes(progress.accepted + packet)];
             while !rest.is_empty() {
                 let piece = cursor.next(rest.len() as u64);
                 let (place, after) = rest.split_at_mut(piece.bytes as usize);
@@ -324,7 +324,7 @@ impl<R: Ring> FrameSender<R> {
             if part == 0 {
                 continue;
             }
-            let start = progress.taken as usize + done;
+            let start = progress.accepted as usize + done;
             let heads =
                 &progress.heads[start * progress.head_bytes..][..part * progress.head_bytes];
             if stamped_bytes == 0 && progress.head_bytes > 0 {
@@ -377,7 +377,7 @@ impl<R: Ring + Send> StreamPath for FrameSender<R> {
         }
         let head_bytes = heads.len() / batch.packets as usize;
         let cursor = Cursor::new(pieces);
-        let mut progress = BatchProgress { batch, source, heads, head_bytes, taken: 0, cursor };
+        let mut progress = BatchProgress { batch, source, heads, head_bytes, accepted: 0, cursor };
         let mut framing = Framing::of(to, stats)?;
         let mut stop = self.push(&mut progress, &mut framing, to, stats);
         if let Err(Stop::Device(_)) = stop {
@@ -390,14 +390,14 @@ impl<R: Ring + Send> StreamPath for FrameSender<R> {
                 self.close(&framing);
                 return Err(SendError::Gone { errno });
             }
-            // The next batch asks the kernel again: the MTU may have changed by then.
+            // The next batch queries the kernel again: the MTU may have changed by then.
             Err(Stop::Error(error @ SendError::Unframed { .. })) => return Err(error),
             Ok(()) | Err(Stop::Error(_)) => to.keep_framing(framing),
         }
         match stop {
-            Err(Stop::Error(SendError::Blocked)) if progress.taken > 0 => Ok(progress.taken),
+            Err(Stop::Error(SendError::Blocked)) if progress.accepted > 0 => Ok(progress.accepted),
             Err(Stop::Error(error)) => Err(error),
-            _ => Ok(progress.taken),
+            _ => Ok(progress.accepted),
         }
     }
 }
@@ -425,7 +425,7 @@ fn fill_first(
 ) -> Result<(), SendFailure> {
     let payload_at = payload_at(ring, progress);
     let [slot, _] = ring.slots(1);
-    let mut rest = &mut slot[payload_at..][..progress.payload_bytes(progress.taken)];
+    let mut rest = &mut slot[payload_at..][..progress.payload_bytes(progress.accepted)];
     let mut cursor = progress.cursor;
     while !rest.is_empty() {
         let piece = cursor.next(rest.len() as u64);

@@ -32,7 +32,7 @@ pub(crate) struct GatheredPackets<'a> {
 
 impl<'a> GatheredPackets<'a> {
     /// # Panics
-    /// When the batch is an image: [`crate::Feed`] names the form that each path takes.
+    /// When the batch is an image: [`crate::Feed`] names the form that each path requires.
     pub(crate) fn of(batch: &'a Batch<'a>) -> Self {
         let BatchForm::Gathered { source, heads, pieces } = batch.form else {
             panic!("this path is fed gathered batches");
@@ -105,8 +105,8 @@ impl<'a> GatheredPackets<'a> {
         if in_map { Ok(fits) } else { Err(SendFailure::Cut { at: self.source.bytes(), whole }) }
     }
 
-    /// Interprets a refusal of `call`: `EFAULT` of a page that was cut off is a cut; other errors
-    /// are the kernel's.
+    /// Interprets a refusal of `call`: `EFAULT` for a page that was cut off means a cut; other
+    /// errors are returned as they are.
     pub(crate) fn refused(
         &self,
         (call, errno): (&'static str, Errno),

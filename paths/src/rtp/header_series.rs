@@ -3,7 +3,7 @@
 //!
 //! A batch includes its headers. The engine can make the same bytes from the first header where all
 //! are fixed headers of one source and one payload type, numbered without a gap; then no header has
-//! to be copied. Timestamps with a constant step and no marker take four fields. Others take a plan
+//! to be copied. Timestamps with a constant step and no marker need four fields. Others need a plan
 //! of 8 bytes a packet, which the engine reads like any list of ranges and does not send. Costs a
 //! comparison of 12 bytes a packet.
 //!
@@ -24,7 +24,7 @@ pub(super) struct Recognised {
     pub(super) needs_plan: bool,
 }
 
-/// True when `header` can stand right behind `before`.
+/// True when `header` can directly follow `before`.
 fn follows(header: &Header, before: &Header) -> bool {
     header.sequence == before.sequence.wrapping_add(1)
         && (header.ssrc, header.payload_type) == (before.ssrc, before.payload_type)

@@ -2,13 +2,13 @@
 //! The mapped file, header and payload of a whole run gathered into one call; `mmap_writev`: the
 //! same for each packet.
 //!
-//! The path for a stream without a wire image (yet): it sends from the asset itself, so the headers
-//! may be any session's own. Costs one copy per byte and one call per run of up to 49 packets of
-//! 1,328 bytes (15 calls per megabyte); 0.43 to 0.51 s/GB where `read_writev` cost 2.42 (software
-//! segmentation).
+//! The path for a stream without a wire image (yet): it sends from the asset itself, so each
+//! session may have headers of its own. Costs one copy per byte and one call per run of up to 49
+//! packets of 1,328 bytes (15 calls per megabyte); 0.43 to 0.51 s/GB where `read_writev` cost 2.42
+//! (software segmentation).
 //!
-//! A batch with a departure time goes by `sendmsg` with a control message (`SCM_TXTIME`) instead of
-//! `writev`: the same work, and one time for a run. A wire image's `sendfile` has no control
+//! A batch with a departure time is sent by `sendmsg` with a control message (`SCM_TXTIME`) instead
+//! of `writev`: the same work, and one time for a run. A wire image's `sendfile` has no control
 //! messages, so streams with departure times are sent by this path from the asset: one copy more.
 //!
 //! Sources: `udp(7)` (`UDP_SEGMENT`, Linux 4.18), `writev(2)`, `sendmsg(2)`, `mmap(2)`.
@@ -103,7 +103,7 @@ impl StreamPath for MappedGather {
     }
 }
 
-/// Sends `run`, or as many of its packets as the list takes; returns their number and the position
+/// Sends `run`, or as many of its packets as the list holds; returns their number and the position
 /// of the payload after them.
 fn send_run<'a>(
     packets: &GatheredPackets<'a>,

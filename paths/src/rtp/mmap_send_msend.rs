@@ -3,7 +3,7 @@
 //!
 //! `mmap_send_msend` of table 1-C of the data-paths paper (n copies, of the header; 1 mmap, n cork,
 //! n send, n msend and n uncork calls): `mmap_send_rtp` without the copy of the payload. Costs one
-//! copy of the header and four calls per packet; a payload in several pieces takes a call for each.
+//! copy of the header and four calls per packet; a payload in several pieces needs a call for each.
 //!
 //! Copied packets, and the handling of the cork: [`crate::rtp::corked`]. A packet that the engine
 //! refuses for its length or its fragments is copied as well.
@@ -11,8 +11,8 @@
 //! Sources: the data-paths paper, section 4; `udp(7)` (`UDP_CORK`), `mmap(2)`;
 //! `kernel/rtp/include/uapi/linux/pagewire_rtp.h`.
 //!
-//! Does not work without the module `pagewire_rtp`. Does not learn the fate of the datagram once
-//! the cork is out, and does not read mapped bytes ([`crate::MappedFile`]).
+//! Does not work without the module `pagewire_rtp`. Does not report the fate of the datagram once
+//! the cork is removed, and does not read mapped bytes ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cork, send the header, send the payload from the mapped file, uncork.
 //!
-//! `mmap_send_rtp` of table 1-B of the data-paths paper (2n copies by its count of the header as
-//! one; 1 mmap, n cork, n send, n send and n uncork calls): the work of `mmap_writev`, which takes
+//! `mmap_send_rtp` of table 1-B of the data-paths paper (2n copies by its count, with the header as
+//! one; 1 mmap, n cork, n send, n send and n uncork calls): the work of `mmap_writev`, which needs
 //! one call. Costs one copy per byte and four calls per packet.
 //!
-//! Sources: `udp(7)` (`UDP_CORK`), `mmap(2)`, `send(2)`; a payload in several pieces is gathered by
-//! `writev(2)`, as is one in one piece: the call is the same to the kernel.
+//! Sources: `udp(7)` (`UDP_CORK`), `mmap(2)`, `send(2)`; a payload is gathered by `writev(2)`, in
+//! one piece or in several: the call is the same to the kernel.
 //!
-//! Does not learn the fate of the datagram once the cork is out, and does not read mapped bytes:
-//! see [`crate::MappedFile`].
+//! Does not report the fate of the datagram once the cork is removed, and does not read mapped
+//! bytes: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 

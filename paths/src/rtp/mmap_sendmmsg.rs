@@ -8,7 +8,7 @@
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
 //! Does not use UDP segmentation, and does not report why a message in the middle was refused: the
-//! kernel does not return that reason, and gets the rest again.
+//! kernel does not return that reason, and the caller sends the rest again.
 
 use std::os::fd::AsFd;
 
@@ -44,7 +44,7 @@ struct MmapSendmmsg {
 }
 
 impl MmapSendmmsg {
-    /// Sends `run`, or as many of its packets as call and socket take; returns their number.
+    /// Sends `run`, or as many of its packets as call and socket accept; returns their number.
     fn send_run<'a>(
         &mut self,
         packets: &GatheredPackets<'a>,
@@ -96,8 +96,8 @@ impl StreamPath for MmapSendmmsg {
         send_runs(batch, PacketsPerCall::Batch, to, stats, |run, to, stats| {
             let sent = self.send_run(&packets, map, (run, cursor), to, stats)?;
             if sent < batch.packets {
-                let taken = run.first..run.first + sent;
-                taken.for_each(|packet| cursor.take(packets.payload_bytes(packet), |_| ()));
+                let accepted = run.first..run.first + sent;
+                accepted.for_each(|packet| cursor.take(packets.payload_bytes(packet), |_| ()));
             }
             Ok(sent)
         })

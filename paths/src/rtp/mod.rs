@@ -8,7 +8,7 @@
 //! Sources: tables 1-B and 1-C of the data-paths paper; RFC 3550 §5.1 (headers, which only
 //! `header_series` interprets, for those that the kernel makes).
 //!
-//! Does not make headers, or choose.
+//! Does not make headers or choose a path.
 
 pub(crate) mod engine;
 pub(crate) mod frame_paths;

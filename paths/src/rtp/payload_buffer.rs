@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A packet's payload read into a buffer, for the paths that read, and for the others where the
-//! kernel would get a packet wrong.
+//! kernel would send a packet wrongly.
 //!
 //! A payload in several pieces (192-byte transport stream packets, of which 188 are sent) is read
 //! in one call, gaps and all, when it lies within the buffer, and piece by piece otherwise.
@@ -42,7 +42,7 @@ impl PayloadBuffer {
         }
     }
 
-    /// Reads the next `payload_bytes` into the buffer, from its byte `room` on, and notes their
+    /// Reads the next `payload_bytes` into the buffer, from its byte `room` on, and records their
     /// ranges; returns the position of the payload after them.
     pub(super) fn read<'c>(
         &mut self,

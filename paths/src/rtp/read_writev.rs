@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Read the payload into a buffer, write header and buffer. The reference.
 //!
-//! The way of a plain program, with which every other path is compared. Costs two copies per byte
-//! and two calls per packet (1,506 calls per megabyte at 1,328 bytes): 2.42 s/GB.
+//! The method of a plain program, with which every other path is compared. Costs two copies per
+//! byte and two calls per packet (1,506 calls per megabyte at 1,328 bytes): 2.42 s/GB.
 //!
 //! Sources: `pread(2)`, `writev(2)`; a row of table 1-B of the data-paths paper.
 //!

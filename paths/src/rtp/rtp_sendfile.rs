@@ -3,14 +3,14 @@
 //!
 //! Some packets are read and written instead, at two calls and two copies. The kernel sums a corked
 //! datagram wrongly where a page border falls on an odd byte of a payload's piece (reason:
-//! [`crate::file_datagrams`]), a datagram has at most 17 page fragments (`MAX_SKB_FRAGS`), and a
-//! packet may be taken in pieces. Payload of MPEG transport stream has none of these, unless it is
-//! spread over many places.
+//! [`crate::file_datagrams`]), a datagram has at most 17 page fragments (`MAX_SKB_FRAGS`), and the
+//! kernel may accept a packet in pieces. Payload of MPEG transport stream has none of these, unless
+//! it is spread over many places.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`), `sendfile(2)`; Linux 6.18
 //! `net/ipv4/ip_output.c` (`__ip_append_data`), `net/ipv4/udp.c` (`udp_splice_eof`), `fs/splice.c`.
 //!
-//! Does not learn the fate of the datagram once the cork is out ([`crate::rtp::corked`]).
+//! Does not report the fate of the datagram once the cork is removed ([`crate::rtp::corked`]).
 
 use std::os::fd::AsFd;
 
@@ -29,7 +29,7 @@ use crate::sys;
 
 /// `rtp_sendfile` of table 1-B of the data-paths paper (n copies, of the header; n cork, n send, n
 /// sendfile and n uncork calls), its best without a changed kernel. Costs no copy of the payload,
-/// one of the header, and four calls per packet; a payload in several pieces takes a `sendfile` for
+/// one of the header, and four calls per packet; a payload in several pieces needs a `sendfile` for
 /// each.
 ///
 /// When the file has been cut, no packet after the last whole one leaves: the cork holds back the

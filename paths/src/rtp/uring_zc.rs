@@ -2,14 +2,14 @@
 //! `uring` with references to the pages of the mapped file instead of a copy.
 //!
 //! Costs no copy and one call per burst. Headers are copied within the program, into buffers that
-//! stay as they are until the kernel's notification; the pages of the file are the page cache's
-//! own, so one overwritten before it has left is sent as it then is.
+//! stay unchanged until the kernel's notification; the pages of the file are the page cache's own,
+//! so a page that is overwritten before it has left is sent with its new content.
 //!
-//! A socket buffer refers to at most 17 ranges of pages (`MAX_SKB_FRAGS`), and a packet takes two
-//! or three: its header, and a payload that lies in one page or two. So a run is of 5 to 8 packets
-//! of 1,328 bytes where `uring` sends 49, and the pages are looked up and held one by one. That
-//! costs more than the copies it saves: 64 sessions of 10 packets 6.1 µs each where the device
-//! segments (`uring` 4.0), 9.3 where it does not (6.6).
+//! A socket buffer refers to at most 17 ranges of pages (`MAX_SKB_FRAGS`), and a packet needs two
+//! or three: its header, and a payload that lies in one page or two. So a run has 5 to 8 packets of
+//! 1,328 bytes where `uring` sends 49, and the pages are looked up and held one by one. That costs
+//! more than the copies it saves: 64 sessions of 10 packets 6.1 µs each where the device segments
+//! (`uring` 4.0), 9.3 where it does not (6.6).
 //!
 //! Some bytes are copied, and counted: a packet that alone needs more than 17 ranges; runs for
 //! which the kernel may hold no more memory (`RLIMIT_MEMLOCK`); and all while over 1,000 runs are
@@ -60,10 +60,10 @@ const RUNS_HELD_MAX: u16 = 1024;
 /// below a page, so that no header lies in two pages.
 const HEADS_BYTES_MAX: usize = 256;
 
-/// `MAX_SKB_FRAGS` of Linux, at its least.
+/// The lowest value of Linux's `MAX_SKB_FRAGS`.
 const FRAGMENTS_MAX: u64 = 17;
 
-/// Headers from the ring's pool and payloads of the map, as one message that is not copied.
+/// Headers in the ring's pool and payloads in the map, as one message that is not copied.
 struct Referred {
     page_bytes: u64,
 }
@@ -104,10 +104,10 @@ impl Referred {
                 queue.keep(buffer, at, packets.head(packet));
             }
             let mut message = queue.gather();
-            let taken = packets.take_mapped(map, &mut cursor, (packet, listed), |piece| {
+            let result = packets.take_mapped(map, &mut cursor, (packet, listed), |piece| {
                 message.mapped(map, piece.offset, piece.bytes)
             });
-            taken.map_err(|failure| QueueFailure::of(failure, part.to))?;
+            result.map_err(|failure| QueueFailure::of(failure, part.to))?;
             listed += 1;
         }
         Ok((listed, cursor))

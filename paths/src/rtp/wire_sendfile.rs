@@ -18,21 +18,21 @@
 //! the corked part is discarded, runs become shorter until they fit, and nothing is sent twice.
 //!
 //! After the file was cut, the kernel sends the bytes that are left (`splice_eof`): whole packets,
-//! and the start of the packet at the cut as a short datagram. Holding that one back would cost a
+//! and the start of the packet at the cut as a short datagram. To hold that one back would cost a
 //! further call per run.
 //!
-//! Lone datagrams that are copied: [`crate::file_datagrams`]. A datagram that the kernel takes in
+//! Lone datagrams that are copied: [`crate::file_datagrams`]. A datagram that the kernel accepts in
 //! pieces is copied as well.
 //!
 //! Sources: `sendfile(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c`
 //! (`splice_direct_to_actor`, `splice_to_socket`), `net/ipv4/udp.c` (`udp_splice_eof`), commits
 //! 2bfc66850952 and 7ac7c987850c (6.5).
 //!
-//! Does not run on kernels before 6.5: there `sendfile` handed pages to a UDP socket one by one,
+//! Does not run on kernels before 6.5: there `sendfile` passed pages to a UDP socket one by one,
 //! IPv6 sent each as a datagram of its own and a file's end left the socket corked. Does not give a
 //! session its own SSRC or sequence numbers: these are the image's. Does not carry departure times:
-//! `sendfile` has no control messages, `splice` neither, and `MSG_SPLICE_PAGES` is not open to user
-//! space; streams with departure times go by `mmap_gso`.
+//! `sendfile` has no control messages, `splice` neither, and `MSG_SPLICE_PAGES` is not available to
+//! user space; streams with departure times use `mmap_gso`.
 
 use std::os::fd::AsFd;
 

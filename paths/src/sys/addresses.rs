@@ -32,7 +32,7 @@ pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>, Errno> {
         }
         next = entry.ifa_next;
     }
-    // SAFETY: `list` came from getifaddrs and nothing of it is used any more.
+    // SAFETY: `list` was returned by getifaddrs and nothing of it is used any more.
     unsafe { libc::freeifaddrs(list) };
     Ok(all)
 }
@@ -42,10 +42,10 @@ pub fn host_addresses() -> Vec<IpAddr> {
     addresses().unwrap_or_default().into_iter().map(|(_, address)| address).collect()
 }
 
-/// Returns the address of IP that a socket address has.
+/// Returns the IP address in a socket address.
 ///
 /// # Safety
-/// `address` is null, or a live socket address as long as its family says.
+/// `address` is null, or a live socket address of the length that its family requires.
 unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
@@ -53,7 +53,8 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: not null, so alive (caller).
     match i32::from(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: of this family, so as long as this (caller). It need not be aligned so.
+            // SAFETY: of this family, so as long as this type (caller). It need not have its
+            // alignment.
             let address = unsafe { ptr::read_unaligned(address.cast::<libc::sockaddr_in>()) };
             Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr))))
         }

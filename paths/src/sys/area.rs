@@ -22,7 +22,7 @@ pub(super) struct Area {
     bytes: usize,
 }
 
-// SAFETY: an Area owns its mapping; no thread has a part in it but the one that has the Area.
+// SAFETY: an Area owns its mapping; only the thread that owns the Area accesses it.
 unsafe impl Send for Area {}
 
 impl Area {
@@ -92,7 +92,7 @@ impl Area {
     /// Writes a value at byte `at`.
     ///
     /// # Safety
-    /// The kernel neither reads nor writes these bytes until it is given them.
+    /// The kernel neither reads nor writes these bytes until they are handed to it.
     ///
     /// # Panics
     /// When it does not lie in the area, or not aligned.
@@ -160,7 +160,7 @@ pub(super) struct Range {
 impl Drop for Area {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `map` with this start and length and is removed once;
-        // what was borrowed from it is not, any more.
+        // no borrow of it exists any more.
         let removed = unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert_eq!(removed, 0, "munmap of a whole mapping");
     }
@@ -196,7 +196,7 @@ mod tests {
     fn ranges_that_overlap_are_our_own_mistake() {
         let mut area = Area::anonymous(4096).unwrap();
         let (first, second) = (Range { start: 0, bytes: 11 }, Range { start: 10, bytes: 1 });
-        // SAFETY: no kernel knows of this memory.
+        // SAFETY: this memory is registered with no kernel interface.
         unsafe { area.two(first, second) };
     }
 }

@@ -3,7 +3,7 @@
 //! of those that relay.
 //!
 //! Sets the options that must be set before a socket is bound, and those of receivers alone. Groups
-//! are joined by the calls that serve both families and take the device's number (RFC 3678 §5.1).
+//! are joined by the calls that serve both families and accept the device's number (RFC 3678 §5.1).
 //!
 //! Sources: `socket(2)`, `bind(2)`, `ip(7)`, `ipv6(7)`, `udp(7)` (`UDP_GRO`, Linux 5.0),
 //! `socket(7)` (`SO_RCVBUFFORCE`, `SO_TIMESTAMPNS`); RFC 3678.
@@ -191,12 +191,12 @@ pub(crate) fn report_time(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Resu
     set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, stats)
 }
 
-/// Receives runs that the kernel has joined, or the sender has not cut yet, as one.
+/// Receives runs that the kernel has joined, or the sender has not segmented yet, as one.
 pub(crate) fn take_joined(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, stats)
 }
 
-/// Drops every datagram, before it is put into the socket's buffer.
+/// Drops every datagram before it enters the socket's buffer.
 pub(crate) fn take_nothing(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     // The filter accepts 0 bytes of a datagram.
     let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };

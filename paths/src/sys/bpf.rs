@@ -5,8 +5,8 @@
 //! user, and a link removes its program from the device when it is closed. The kernel closes the
 //! link of a process that ends in any way, so a crash leaves no program behind.
 //!
-//! Uses raw calls: five commands of one call are less than the libraries for it, which need a
-//! compiler of their own at build time and an ELF file at run time.
+//! Uses raw calls: five commands of one system call are less code than the libraries for it, which
+//! need a compiler of their own at build time and an ELF file at run time.
 //!
 //! Sources: `bpf(2)`; Linux `include/uapi/linux/bpf.h` (`union bpf_attr`), `net/core/dev.c`
 //! (`bpf_xdp_link_attach`, Linux 5.9).
@@ -149,8 +149,8 @@ impl KernelMap {
         let map = self.descriptor.as_raw_fd() as u32;
         let mut element = Element { map, key: key.as_ptr() as u64, value, ..Element::default() };
         // SAFETY: the kernel reads as many bytes of key and value as the map was made with, which
-        // is how long they are (asserted by the callers; none of a value when taking out); they
-        // are borrowed until the call is over.
+        // is their length (asserted by the callers; a removal reads no value); they are borrowed
+        // until the call has returned.
         unsafe { bpf(command, &mut element) }.map(|_| ())
     }
 }
@@ -232,8 +232,8 @@ fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> 
     let _blocked = SignalsBlocked::new();
     let mut tries = 1;
     loop {
-        // SAFETY: the instructions, the license that a zero ends, and the room for the log are
-        // alive during the call and as long as said; the kernel writes the log alone.
+        // SAFETY: the instructions, the zero-terminated license and the room for the log are alive
+        // during the call and of the lengths given; the kernel writes the log alone.
         let loaded = unsafe { created(command::PROG_LOAD, &mut attribute) };
         match loaded {
             Err(errno) if errno == Errno::new(libc::EAGAIN) && tries < TRIES_MAX => tries += 1,
@@ -242,12 +242,12 @@ fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> 
     }
 }
 
-/// Most times that a program is loaded: a stop of the process, which no thread can block,
+/// Largest number of attempts to load a program: a stop of the process, which no thread can block,
 /// interrupts the verifier, too.
 const TRIES_MAX: u32 = 10;
 
-/// The signals of this thread, held back until dropped: one that is pending interrupts the
-/// verifier, which does not begin again by itself (`EAGAIN`).
+/// The signals of this thread, blocked until dropped: a pending one interrupts the verifier, which
+/// does not restart by itself (`EAGAIN`).
 struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
@@ -284,7 +284,7 @@ pub(crate) fn may_load_xdp() -> Result<(), Errno> {
 /// # Safety
 /// Same as for [`bpf`].
 unsafe fn created<T>(command: libc::c_int, attribute: &mut T) -> Result<OwnedFd, Errno> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     let descriptor = unsafe { bpf(command, attribute)? };
     // SAFETY: the descriptor is new and owned by no other code.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
@@ -294,11 +294,10 @@ unsafe fn created<T>(command: libc::c_int, attribute: &mut T) -> Result<OwnedFd,
 ///
 /// # Safety
 /// `T` is the beginning of the command's part of `union bpf_attr`, without padding; the memory that
-/// it names is alive and as long as the command and the attribute say.
+/// it names is alive and of the length that the command and the attribute specify.
 unsafe fn bpf<T>(command: libc::c_int, attribute: &mut T) -> Result<i32, Errno> {
     let (start, bytes) = (&raw mut *attribute, size_of::<T>());
-    // SAFETY: `attribute` is alive and the length given is its own; the rest the caller vouches
-    // for.
+    // SAFETY: `attribute` is alive and the length given is its own; the caller guarantees the rest.
     let returned = unsafe { libc::syscall(libc::SYS_bpf, command, start, bytes) };
     i32::try_from(returned).ok().filter(|returned| *returned >= 0).ok_or_else(last_errno)
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Corking: a datagram made by several calls, sent when the cork is taken out, or discarded.
+//! Corking: a datagram made by several calls, sent when the cork is removed, or discarded.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`); Linux 6.18 `net/ipv4/udp.c`
 //! (`udp_lib_setsockopt`, `udp_sendmsg`).
 //!
-//! Does not remember whether a socket is corked; a path takes its own cork out.
+//! Does not remember whether a socket is corked; a path removes its own cork.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::sys::set_option;
 /// `UDP_CORK` of `linux/udp.h`, which the libc crate lacks for Linux.
 const UDP_CORK: libc::c_int = 1;
 
-/// Corks a UDP socket, or takes the cork out and thereby sends the corked bytes. A refusal by the
+/// Corks a UDP socket, or removes the cork and thereby sends the corked bytes. A refusal by the
 /// network is not reported then: the kernel returns 0 even for a lost datagram.
 pub(crate) fn set_cork(
     socket: BorrowedFd<'_>,
@@ -30,7 +30,7 @@ pub(crate) fn set_cork(
 /// in front of the next message; harmless without such bytes.
 ///
 /// The kernel has no call for it. Switching `UDP_CORK` off would send the remainder, cut anywhere.
-/// A part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
+/// A part that cannot be appended makes the kernel drop all corked bytes (`udp_sendmsg`: `if (err)
 /// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be appended.
 pub(crate) fn discard_corked(socket: BorrowedFd<'_>, stats: &mut SendStats) {
     let nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };

@@ -7,7 +7,7 @@
 //!
 //! Sources: that header; `ioctl(2)`.
 //!
-//! Does not start sessions that the engine paces, interpret a refusal or repeat a call.
+//! Does not start sessions paced by the engine, interpret a refusal or repeat a call.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -34,7 +34,7 @@ pub(crate) const GIVEN_BYTES_MAX: usize = 128;
 /// Largest number of packets of one call with a plan or headers (`PAGEWIRE_RTP_PACKETS_MAX`).
 pub(crate) const PACKETS_MAX: u32 = 65_536;
 
-/// Largest number of packets that pass the network stack as one and are then cut apart
+/// Largest number of packets that pass the network stack as one and are segmented afterwards
 /// (`PAGEWIRE_RTP_SEGMENTS_MAX`).
 pub(crate) const SEGMENTS_MAX: u32 = 64;
 
@@ -120,7 +120,7 @@ impl Request {
     ///
     /// # Panics
     /// When the map does not reach so far, or the headers or the plan are not of these packets: the
-    /// caller compares first.
+    /// caller compares them first.
     fn of(order: &EngineRequest<'_>, socket: BorrowedFd<'_>) -> Self {
         let mut request = Self {
             socket_fd: socket.as_raw_fd(),
@@ -249,10 +249,10 @@ impl Engine {
     }
 
     fn call(&self, request: &mut Request) -> Result<(), Errno> {
-        // SAFETY: `request` is live and of the size that the call's number says, so the kernel
-        // reads and writes no more. What it points to are slices or a range of a map that `of` was
-        // given and has compared the sizes of, borrowed for the call, and the kernel only reads
-        // them; it holds pages, not addresses, for as long as it sends.
+        // SAFETY: `request` is live and of the size that the call's number encodes, so the kernel
+        // reads and writes no more. It points to slices or a range of a map whose sizes `of` has
+        // compared; they are borrowed for the call, and the kernel only reads them; it holds pages,
+        // not addresses, for as long as it sends.
         let done = unsafe { libc::ioctl(self.0.as_raw_fd(), SEND, ptr::from_mut(request)) };
         if done < 0 { Err(last_errno()) } else { Ok(()) }
     }
@@ -331,8 +331,8 @@ mod tests {
             Ok(status) => assert!(status.success(), "{text}"),
             Err(error) => return eprintln!("skip: cc: not installed: {error}"),
         }
-        let said = Command::new(&program).output().unwrap();
-        assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);
+        let output = Command::new(&program).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
     }
 
     const SERIES: HeaderSeries = HeaderSeries {

@@ -9,15 +9,15 @@
 //! then returned instead of hidden. So the queue is switched on at the first pending error, and a
 //! socket without ICMP has no cost.
 //!
-//! The other way is the path MTU: "fragmentation needed" lowers that of the route, also where it
-//! quotes a packet of another socket. [`ignore_path_mtu`] makes a socket use its device's MTU.
+//! The other effect is on the path MTU: "fragmentation needed" lowers that of the route, also where
+//! it quotes a packet of another socket. [`ignore_path_mtu`] makes a socket use its device's MTU.
 //!
 //! Sources: `ip(7)`, `ipv6(7)`, `linux/errqueue.h`; Linux 6.18 `net/ipv4/udp.c` (`__udp4_lib_err`,
 //! `udp_send_skb`), `net/ipv4/ip_sockglue.c` (`ip_icmp_error`), `include/net/ip.h`
 //! (`ip_sk_accept_pmtu`, `ip_sk_use_pmtu`), `net/core/skbuff.c` (`sock_dequeue_err_skb`: a report
 //! that is taken also takes back the pending error that it set).
 //!
-//! Does not map numbers to sends ([`crate::zerocopy`] does), or believe a report
+//! Does not map numbers to sends ([`crate::zerocopy`] does), or trust a report
 //! ([`crate::PathReport`]).
 
 use std::mem::{MaybeUninit, zeroed};
@@ -50,7 +50,7 @@ const ICMP6_TOO_BIG: u8 = 2;
 /// Buffer for a report: its 32 bytes, the address of a peer, and a reserve.
 const CONTROL_WORDS: usize = 32;
 
-/// Memory for reports that wait (the kernel doubles it): a dozen from a driver that charges 1 KiB
+/// Memory for waiting reports (the kernel doubles it): a dozen from a driver that charges 1 KiB
 /// each, three from one that charges 4 KiB. A flood of ICMP costs a session no more memory than
 /// this.
 const QUEUE_BYTES: libc::c_int = 8 << 10;
@@ -78,7 +78,7 @@ pub(crate) struct ZerocopyReport {
     pub(crate) copied: bool,
 }
 
-/// The reason why a queueing discipline dropped a datagram, and the time that it was to leave at.
+/// The reason why a queueing discipline dropped a datagram, and its intended departure time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DepartureReport {
     /// True when it was too late; false when the socket's clock or mode is not the discipline's.
@@ -89,7 +89,7 @@ pub(crate) struct DepartureReport {
 /// Sends to `peer` by the MTU of the device, regardless of ICMP's path MTU.
 ///
 /// IPv4 is sent without DF, so a router fragments packets that do not fit. IPv6 routers do not:
-/// there the kernel goes on reporting "packet too big", and a packet larger than the device's MTU
+/// there the kernel continues to report "packet too big", and a packet larger than the device's MTU
 /// is refused until [`cut_at_device`].
 pub(crate) fn ignore_path_mtu(
     socket: BorrowedFd<'_>,
@@ -120,20 +120,20 @@ pub(crate) fn queue_reports(
     }
 }
 
-/// Drops up to `datagrams` that wait in the socket: they use the memory that reports wait in.
+/// Drops up to `datagrams` waiting datagrams of the socket: they use the memory of the reports.
 pub(crate) fn drop_datagrams(socket: BorrowedFd<'_>, datagrams: usize, stats: &mut SendStats) {
     for _ in 0..datagrams {
         stats.calls += 1;
-        // SAFETY: no bytes are asked for, so none are written; the rest of a datagram is dropped.
-        let taken =
+        // SAFETY: no bytes are requested, so none are written; the rest of a datagram is dropped.
+        let received =
             unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
-        if taken < 0 {
+        if received < 0 {
             return;
         }
     }
 }
 
-/// True for IPv4, also as a socket of IPv6 has it.
+/// True for IPv4, also for an IPv4-mapped IPv6 address.
 pub(crate) fn is_ipv4(peer: IpAddr) -> bool {
     match peer {
         IpAddr::V4(_) => true,
@@ -141,7 +141,7 @@ pub(crate) fn is_ipv4(peer: IpAddr) -> bool {
     }
 }
 
-/// Takes the next entry of the error queue; `EAGAIN` when it is empty.
+/// Removes and returns the next entry of the error queue; `EAGAIN` when it is empty.
 pub(crate) fn next_error(
     socket: BorrowedFd<'_>,
     stats: &mut SendStats,
@@ -163,7 +163,7 @@ pub(crate) fn next_error(
     let bytes = counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })?;
     let quote = &quote[..bytes.min(QUOTE_BYTES)];
     // SAFETY: the kernel has written `msg_controllen` bytes of well-formed control messages into
-    // `control`, which is aligned for cmsghdr and lives on to the end of this function.
+    // `control`, which is aligned for cmsghdr and lives to the end of this function.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !header.is_null() {
         // SAFETY: not null, so it is a whole header within `control`.
@@ -241,7 +241,7 @@ mod tests {
                 "{address}"
             );
             assert_eq!(report.quote(), b"a payload of");
-            // The report took the pending error with it.
+            // Reading the report has also cleared the pending error.
             sender.send(b"again").unwrap();
         }
     }

@@ -78,8 +78,8 @@ fn ask(socket: &OwnedFd, device: &str, words: &mut [u32]) -> Result<(), Errno> {
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast::<c_void>().cast();
     // SAFETY: `request` is a live ifreq whose name ends in a zero within its array; the structure
-    // it points to is `words`, which has room for what its command and counts, set by the callers
-    // above, make the kernel write.
+    // it points to is `words`, which has room for the bytes that its command and counts, set by the
+    // callers above, make the kernel write.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }

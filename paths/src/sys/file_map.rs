@@ -2,9 +2,9 @@
 //! A file mapped read-only and shared, whose bytes this program never reads.
 //!
 //! A mapping of a file that another program truncates kills the reader with SIGBUS. The kernel,
-//! copying from the same address on our behalf, returns `EFAULT` instead. So a [`FileMap`] gives
-//! out addresses for the kernel and no slice: the fault becomes an error, and Rust's rule that
-//! memory behind a shared reference does not change is not broken by a file that does.
+//! copying from the same address on our behalf, returns `EFAULT` instead. So a [`FileMap`] returns
+//! addresses for the kernel and no slice: the fault becomes an error, and Rust's rule that memory
+//! behind a shared reference does not change is not broken by a file that does.
 //!
 //! Sources: `mmap(2)`, `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14).
 //!
@@ -62,7 +62,7 @@ impl FileMap {
     }
 
     /// Waits until the pages of `range` are in the page cache and in this program's page tables.
-    /// `EFAULT` when the file is shorter by now, `EINVAL` when the kernel is older than 5.14.
+    /// `EFAULT` when the file has become shorter, `EINVAL` when the kernel is older than 5.14.
     pub(crate) fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
         let page_bytes = page_bytes();
         let start = range.start - range.start % page_bytes;

@@ -16,9 +16,9 @@ pub(super) const FLIGHTS_MAX: u16 = 1024;
 /// Record of a zero-copy send until its notification.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
-    /// Bytes the kernel took.
+    /// Bytes that the kernel accepted.
     bytes: u32,
-    /// The pool's buffer that it needs unchanged.
+    /// The pool's buffer that must stay unchanged for it.
     buffer: u16,
 }
 
@@ -43,7 +43,7 @@ impl Flights {
         flight
     }
 
-    /// Notes the bytes it carries.
+    /// Records the bytes that it carries.
     pub(super) fn carry(&mut self, flight: usize, bytes: u32) {
         self.all[flight].bytes = bytes;
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel TLS: gives the keys of a TCP connection to the kernel, which from then on encrypts what
-//! is written to the socket and decrypts what is read, so that `sendfile` serves an encrypted
-//! connection.
+//! Kernel TLS: passes the keys of a TCP connection to the kernel, which from then on encrypts the
+//! bytes written to the socket and decrypts the bytes read from it, so that `sendfile` serves an
+//! encrypted connection.
 //!
 //! A plain read returns the content of data records alone and fails with `EIO` at a record of
-//! another type (alert, handshake), which [`receive_record`] takes. A record that cannot be
+//! another type (alert, handshake), which [`receive_record`] reads. A record that cannot be
 //! decrypted makes both fail with `EBADMSG`.
 //!
-//! Costs four system calls a connection, and a copy with the cipher per byte sent, from page cache
-//! to record, where encryption in the process takes three.
+//! Costs four system calls a connection, and one copy per byte sent, combined with the cipher, from
+//! page cache to record, where encryption in the process needs three.
 //!
-//! In TLS 1.2 with AES-GCM the kernel counts the explicit part of nonces up from the value given,
-//! and rustls takes the exclusive or of its value and the sequence number. A nonce must never be
-//! used twice with a key, so the kernel's count begins behind all those that the sequence numbers
+//! In TLS 1.2 with AES-GCM the kernel increments the explicit part of nonces from the given value,
+//! and rustls uses the exclusive or of its value and the sequence number. A nonce must never be
+//! used twice with a key, so the kernel's count begins behind all nonces that the sequence numbers
 //! before it may have used.
 //!
 //! Sources: Linux `Documentation/networking/tls.rst`, `net/tls/tls_sw.c` (`tls_fill_prepend`,
@@ -54,15 +54,15 @@ pub enum RecordCipher {
 pub struct TrafficKeys<'a> {
     /// Cipher that they are for.
     pub cipher: RecordCipher,
-    /// 16 bytes for [`RecordCipher::Aes128Gcm`], else 32.
+    /// 16 bytes for [`RecordCipher::Aes128Gcm`], otherwise 32.
     pub key: &'a [u8],
-    /// Value that nonces are made from; of TLS 1.2 with AES-GCM the salt and the explicit part.
+    /// Value from which nonces are made; of TLS 1.2 with AES-GCM the salt and the explicit part.
     pub iv: [u8; IV_BYTES],
     /// Number of the next record.
     pub sequence: u64,
 }
 
-/// Readies a connection for [`start_kernel_tls`]; until then it goes on as before.
+/// Prepares a connection for [`start_kernel_tls`]; until then it is unchanged.
 ///
 /// # Errors
 /// `ENOENT`: the host has no kernel TLS. `ENOTCONN`: the peer has closed its side already.
@@ -70,12 +70,12 @@ pub fn ready_kernel_tls(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     set_record(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls", &mut SendStats::default())
 }
 
-/// Gives the keys of a connection that is ready to the kernel. Nothing behind the records that
+/// Passes the keys of a prepared connection to the kernel. No bytes behind the records that
 /// `receiving.sequence` counts may have been read.
 ///
 /// # Errors
 /// `EINVAL`, `ENOENT`, `ENOTSUPP`: the host lacks the version or cipher, or a key has another
-/// length. The connection is of no use afterwards: a direction may be encrypted.
+/// length. The connection is unusable afterwards: a direction may be encrypted.
 pub fn start_kernel_tls(
     socket: BorrowedFd<'_>,
     version: TlsVersion,
@@ -94,7 +94,7 @@ pub fn try_kernel_tls(version: TlsVersion, cipher: RecordCipher) -> io::Result<(
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let far = loop {
-        // Another process may find the port before us.
+        // Another process may connect to the port first.
         let (far, from) = listener.accept()?;
         if from == near.local_addr()? {
             break far;
@@ -119,7 +119,8 @@ pub fn try_kernel_tls(version: TlsVersion, cipher: RecordCipher) -> io::Result<(
     Ok(())
 }
 
-/// Sends a record of a type other than data, without waiting; returns the bytes that it took.
+/// Sends a record of a type other than data, without waiting; returns the bytes that the kernel
+/// accepted.
 ///
 /// # Errors
 /// `EAGAIN`: no room. `EPIPE`, `ECONNRESET`: the peer is gone.
@@ -143,12 +144,12 @@ pub fn send_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]) -> Re
         libc::CMSG_DATA(header).write(content_type);
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: what `message` points to is alive; the kernel only reads it.
+    // SAFETY: the memory that `message` points to is alive; the kernel only reads it.
     counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
 }
 
-/// Takes the content of the next records of one type, without waiting; returns the type and the
-/// bytes in `buffer`, 0 at the end of the connection. What does not fit remains.
+/// Reads the content of the next records of one type, without waiting; returns the type and the
+/// number of bytes in `buffer`, 0 at the end of the connection. Content that does not fit remains.
 ///
 /// # Errors
 /// `EAGAIN`: none is whole. `EBADMSG`: it cannot be decrypted. `ECONNRESET`: the peer is gone.
@@ -161,12 +162,12 @@ pub fn receive_record(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(u8, 
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = CONTROL_BYTES as _;
-    // SAFETY: what `message` points to is alive and ours to be written to, of the lengths given.
+    // SAFETY: the memory that `message` points to is alive, writable and of the lengths given.
     let received =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let received = counted(received)?;
-    // SAFETY: the kernel has set `msg_controllen` to what it wrote; the header is read where there
-    // is a whole one, and the byte behind it where its length includes one.
+    // SAFETY: the kernel has set `msg_controllen` to the bytes that it wrote; the header is read
+    // where there is a whole one, and the byte behind it where its length includes one.
     let content_type = unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let is_type = !header.is_null()
@@ -223,14 +224,14 @@ fn set_keys(
     };
     let set = if set == 0 { Ok(()) } else { Err(last_errno()) };
     for byte in &mut option {
-        // SAFETY: the byte is alive and ours; volatile, as nobody reads it afterwards.
+        // SAFETY: the byte is alive and ours; volatile, as no code reads it afterwards.
         unsafe { std::ptr::from_mut(byte).write_volatile(0) };
     }
     set
 }
 
-/// Returns a value from which nonces can be counted up without meeting one of
-/// `first ^ 0` to `first ^ (count - 1)`: those lie in one aligned block.
+/// Returns a value from which nonces can be counted up without reaching one of `first ^ 0` to
+/// `first ^ (count - 1)`: those lie in one aligned block.
 fn unused_nonce(first: u64, count: u64) -> u64 {
     let block = count.checked_next_power_of_two().map_or(u64::MAX, |size| size - 1);
     (first | block).wrapping_add(1)
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(offset_of!(Chacha, rec_seq), 48);
     }
 
-    /// Where the host has no kernel TLS, the trial must say so in that way, as the server then
+    /// Where the host has no kernel TLS, the trial must return that error, as the server then
     /// encrypts by itself.
     #[test]
     fn a_trial_exchanges_a_message_or_says_that_the_host_has_none() {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Write locks on whole files, which belong to an open file and not to a process.
 //!
-//! The kernel grants a write lock only on a descriptor that is open for writing, so a mere reader
-//! of a file can neither take one nor feign one; flock(2) grants them to readers too. The lock ends
-//! with the last descriptor of the open file, also when its process is killed. A query takes no
-//! lock, so it disturbs no other program.
+//! The kernel grants a write lock only on a descriptor that is open for writing, so a program that
+//! may only read a file can neither acquire nor feign one; flock(2) grants them to readers too. The
+//! lock ends with the last descriptor of the open file, also when its process is killed. A query
+//! acquires no lock, so it disturbs no other program.
 //!
 //! Sources: `fcntl_locking(2)`, "Open file description locks" (Linux 3.15).
 //!
-//! Does not lock parts of files, take read locks or wait.
+//! Does not lock parts of files, acquire read locks or wait.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use crate::error::Errno;
 use crate::sys::last_errno;
 
-/// Takes a write lock on a file that is open for writing.
+/// Acquires a write lock on a file that is open for writing.
 ///
 /// # Errors
 /// `EAGAIN` where another open file has a lock on it, `EBADF` where this one is open for reading
@@ -38,7 +38,8 @@ pub fn lock_to_write(file: &File) -> Result<(), Errno> {
 pub fn is_locked_to_write(file: &File) -> Result<bool, Errno> {
     // A read lock conflicts with write locks only, so the query ignores read locks.
     let mut found = whole_file(libc::F_RDLCK);
-    // SAFETY: as above; the kernel writes what it found into the struct, which is alive and ours.
+    // SAFETY: as above; the kernel writes the lock that it found into the struct, which is alive
+    // and ours.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) } {
         0 => Ok(i32::from(found.l_type) == libc::F_WRLCK),
         _ => Err(last_errno()),
@@ -71,7 +72,7 @@ mod tests {
         assert_eq!(is_locked_to_write(&other), Ok(true));
         let second = File::options().write(true).open(&path).unwrap();
         assert_eq!(lock_to_write(&second), Err(Errno::new(libc::EAGAIN)));
-        // It belongs to the open file: another descriptor of it keeps it.
+        // The lock belongs to the open file: another descriptor of it keeps the lock.
         let kept = writer.try_clone().unwrap();
         drop(writer);
         assert_eq!(is_locked_to_write(&reader), Ok(true));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Set-ups that lock memory, repeated while the kernel frees that of others.
+//! Set-ups that lock memory, repeated while the kernel frees that of closed ones.
 //!
 //! Rings of io_uring and memory of XDP sockets count against a user's RLIMIT_MEMLOCK. The kernel
 //! frees them after they were closed, on a thread of its own and later on a busy machine; a set-up
 //! meanwhile is refused although nothing is in use. It is repeated for at most a second. Costs
-//! nothing where the first try succeeds.
+//! nothing where the first attempt succeeds.
 //!
 //! Sources: `getrlimit(2)`; Linux 6.18 `io_uring/io_uring.c` (`io_ring_exit_work`),
 //! `net/xdp/xdp_umem.c` (`xdp_umem_release_deferred`).
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::error::Errno;
 
-/// Calls `set_up` until it answers anything but the error `refusal`, or a second is over.
+/// Calls `set_up` until it returns anything but the error `refusal`, or a second has elapsed.
 pub(super) fn once_memory_is_back<T>(
     refusal: i32,
     mut set_up: impl FnMut() -> Result<T, Errno>,

@@ -31,7 +31,7 @@ pub(crate) struct Outbox {
 }
 
 // SAFETY: the addresses in it are used through Messages alone, which clears it when it begins and
-// borrows what it then adds; in between it is only memory to be written over.
+// borrows all that it then adds; between two uses it is only memory to be overwritten.
 unsafe impl Send for Outbox {}
 
 impl Outbox {
@@ -55,7 +55,7 @@ pub(crate) struct Messages<'outbox, 'data> {
 }
 
 impl<'data> Messages<'_, 'data> {
-    /// Begins a message, to which ranges are then added; false when the call takes no more.
+    /// Begins a message, to which ranges are then added; false when the call holds no more.
     pub(crate) fn begin(&mut self) -> bool {
         if self.outbox.messages.len() >= MESSAGES_MAX {
             return false;
@@ -73,7 +73,7 @@ impl<'data> Messages<'_, 'data> {
         }
     }
 
-    /// Adds `bytes` to the message; false when it, or the call, takes no more ranges.
+    /// Adds `bytes` to the message; false when it, or the call, holds no more ranges.
     pub(crate) fn bytes(&mut self, bytes: &'data [u8]) -> bool {
         self.add(bytes.as_ptr().cast_mut().cast(), bytes.len())
     }
@@ -99,7 +99,7 @@ impl<'data> Messages<'_, 'data> {
         true
     }
 
-    /// Sends them, without waiting; returns the number that the kernel took, at least one.
+    /// Sends them, without waiting; returns the number that the kernel accepted, at least one.
     pub(crate) fn send(
         self,
         socket: BorrowedFd<'_>,

@@ -2,8 +2,8 @@
 //! System calls behind safe functions: the only place of this crate with `unsafe`.
 //!
 //! Each function makes one call and adds it to the [`SendStats`] it is given, so a path cannot make
-//! an uncounted call. Refusals are returned as [`Errno`]; the caller, who knows the destination,
-//! interprets them.
+//! an uncounted call. Refusals are returned as [`Errno`]; the caller interprets them with regard to
+//! the destination.
 //!
 //! Sources: section 2 of the manual, one page a function.
 //!
@@ -153,7 +153,7 @@ pub(crate) fn since_epoch_at_zero() -> Option<Duration> {
 
 fn time_of(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is alive and written to. No call in most kernels but a function they lend.
+    // SAFETY: `time` is alive and written to. In most kernels this is a vDSO function and no call.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return None;
     }

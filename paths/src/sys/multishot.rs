@@ -4,18 +4,19 @@
 //! A socket is armed once. From then on the kernel puts each datagram (or joined run) of it into
 //! the next buffer of a list that it shares with this process, and reports it by a completion. It
 //! does so when this thread is in the kernel; so the waiting call moves the datagrams. A buffer is
-//! given back by writing its address into the list: no call.
+//! returned by writing its address into the list: no call.
 //!
 //! A buffer holds, in the kernel's order, a description (16 bytes), the sender, the control
 //! messages, and the datagram: the first three in 128 bytes, which also keeps the buffers'
 //! beginnings apart in the cache, as in [`super::Slots`].
 //!
-//! A receive ends, and has to be armed anew, when it found no buffer, the socket had an error, it
-//! was cancelled, or the thread that armed it has ended: its last completion says that there are no
-//! more. Where there is no room for a completion the kernel keeps it and hands it over later.
+//! A receive ends, and has to be armed again, when it found no buffer, the socket had an error, it
+//! was cancelled, or the thread that armed it has ended: the flags of its last completion announce
+//! no further one. Where there is no room for a completion the kernel keeps it and hands it over
+//! later.
 //!
 //! A buffer belongs to the kernel from its entry in the list until a completion names it, and then
-//! to this process until it is in the list again. After the list has been taken back
+//! to this process until it is in the list again. After the list has been unregistered
 //! (`IORING_UNREGISTER_PBUF_RING`, under the lock that receives are made under) no receive finds a
 //! buffer any more, so the memory may be unmapped.
 //!
@@ -83,22 +84,22 @@ const TAIL: usize = 14;
 
 /// A ring, the buffers that its receives fill, and the list of those that are free.
 pub(crate) struct Multishot {
-    // The ring stands before the memory that it writes to, so it is dropped first.
+    // The ring is declared before the memory that it writes to, so it is dropped first.
     uring: IoUring,
     /// Unmapped by `drop`, once the kernel writes to neither.
     list: ManuallyDrop<Area>,
     buffers: ManuallyDrop<Area>,
     /// Argument of each receive: the room before the datagram.
     head: Box<libc::msghdr>,
-    /// Marks buffers that a completion has named and that were not given back.
+    /// Marks buffers that a completion has named and that were not returned.
     is_ours: Box<[bool]>,
     stride: usize,
     datagram_bytes_max: usize,
     tail: u16,
 }
 
-// SAFETY: `head` has no address in it; what the ring writes to is its own, and its descriptor may
-// be used from any thread, as it is set up without SINGLE_ISSUER.
+// SAFETY: `head` has no address in it; the ring writes only to its own memory, and its descriptor
+// may be used from any thread, as it is set up without SINGLE_ISSUER.
 unsafe impl Send for Multishot {}
 
 impl fmt::Debug for Multishot {
@@ -112,9 +113,9 @@ impl fmt::Debug for Multishot {
 pub(crate) struct Completion {
     /// The mark of the receive.
     pub(crate) mark: u64,
-    /// True when the receive goes on.
+    /// True when the receive continues.
     pub(crate) goes_on: bool,
-    /// The filled buffer, to be given back; or the reason why there is none.
+    /// The filled buffer, to be returned to the list; or the reason why there is none.
     pub(crate) filled: Result<u16, Errno>,
 }
 
@@ -131,7 +132,7 @@ impl Multishot {
         let mut head: Box<libc::msghdr> = Box::new(unsafe { mem::zeroed() });
         head.msg_namelen = NAME_ROOM_BYTES as libc::socklen_t;
         head.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: the list is as long as said and lives until it has been taken back.
+        // SAFETY: the list is as long as specified and lives until it has been unregistered.
         unsafe { uring.submitter().register_buf_ring_with_flags(list.address(), count, GROUP, 0)? };
         let mut ring = Self {
             uring,
@@ -153,8 +154,8 @@ impl Multishot {
     pub(crate) fn arm(&mut self, socket: BorrowedFd<'_>, mark: u64) -> bool {
         let entry = opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &raw const *self.head, GROUP);
         let entry = entry.build().user_data(mark);
-        // SAFETY: the kernel reads `head` when the entry is submitted and keeps a copy; what is
-        // received goes into the list's buffers.
+        // SAFETY: the kernel reads `head` when the entry is submitted and keeps a copy; received
+        // bytes go into the list's buffers.
         unsafe { self.uring.submission().push(&entry) }.is_ok()
     }
 
@@ -213,7 +214,7 @@ impl Multishot {
     /// Content of a buffer: the datagram, cut at the buffer's end, the sender, and the metadata.
     ///
     /// # Panics
-    /// When no completion has named the buffer since it was given back.
+    /// When no completion has named the buffer since it was returned.
     pub(crate) fn datagram(&self, buffer: u16) -> (&[u8], Option<SocketAddr>, RecvMeta) {
         assert!(self.is_ours[usize::from(buffer)], "a buffer that was named");
         let start = usize::from(buffer) * self.stride;
@@ -232,7 +233,7 @@ impl Multishot {
         let mut head: libc::msghdr = unsafe { mem::zeroed() };
         head.msg_control = control.as_ptr().cast_mut().cast();
         head.msg_controllen = (out.control_bytes as usize).min(CONTROL_BYTES) as _;
-        // SAFETY: the kernel has written so much of `control`, which nothing is written to.
+        // SAFETY: the kernel has written that many bytes of `control`, which is not written to now.
         let meta = unsafe { meta_of(&head) };
         let is_cut = out.flags & libc::MSG_TRUNC as u32 != 0;
         (bytes, address(&name, out.name_bytes as usize), RecvMeta { is_cut, ..meta })
@@ -277,9 +278,8 @@ impl Drop for Multishot {
     }
 }
 
-/// Interprets the result of a call that submits and waits: the end of the wait is no error, and
-/// receives that could not be armed for lack of memory or of completion entries are armed by the
-/// next call.
+/// Interprets the result of a call that submits and waits: a timeout is no error, and receives that
+/// could not be armed for lack of memory or of completion entries are armed by the next call.
 fn passing(entered: std::io::Result<usize>) -> Result<(), Errno> {
     match entered.map_err(Errno::from) {
         Ok(_) => Ok(()),
@@ -315,7 +315,7 @@ mod tests {
         Some((ring, receiver, sender))
     }
 
-    fn taken(ring: &mut Multishot) -> Vec<Completion> {
+    fn completions(ring: &mut Multishot) -> Vec<Completion> {
         let mut list = Vec::new();
         ring.wait(WAIT, &mut ReceiveStats::default()).unwrap();
         ring.take(100, &mut list);
@@ -330,7 +330,7 @@ mod tests {
             (0..3).for_each(|n| assert_eq!(sender.send(&[round, n]).unwrap(), 2));
             let mut list = Vec::new();
             while list.len() < 3 {
-                list.extend(taken(&mut ring));
+                list.extend(completions(&mut ring));
             }
             for (n, completion) in (0..3).zip(&list) {
                 let (bytes, source, meta) = ring.datagram(completion.filled.unwrap());
@@ -343,7 +343,7 @@ mod tests {
         (0..7).for_each(|n| assert_eq!(sender.send(&[n]).unwrap(), 1));
         let mut list = Vec::new();
         while list.last().is_none_or(|completion: &Completion| completion.goes_on) {
-            list.extend(taken(&mut ring));
+            list.extend(completions(&mut ring));
         }
         let (last, filled) = list.split_last().unwrap();
         assert_eq!((filled.len(), last.filled), (4, Err(Errno::new(libc::ENOBUFS))));
@@ -352,7 +352,7 @@ mod tests {
         assert!(ring.arm(receiver.as_fd(), 7));
         let mut rest = Vec::new();
         while rest.len() < 3 {
-            rest.extend(taken(&mut ring));
+            rest.extend(completions(&mut ring));
         }
         let rest: Vec<_> = rest.iter().map(|one| ring.datagram(one.filled.unwrap()).0).collect();
         assert_eq!(rest, [[4], [5], [6]]);
@@ -365,7 +365,7 @@ mod tests {
         sender.send(&[2; 100]).unwrap();
         let mut list = Vec::new();
         while list.len() < 2 {
-            list.extend(taken(&mut ring));
+            list.extend(completions(&mut ring));
         }
         let [long, fits] = [0, 1].map(|n: usize| ring.datagram(list[n].filled.unwrap()));
         assert_eq!((long.0, long.2.is_cut), (&[1; 100][..], true));
@@ -381,7 +381,7 @@ mod tests {
             } else {
                 ring.disarm(7);
             };
-            let list = taken(&mut ring);
+            let list = completions(&mut ring);
             assert_eq!(list.len(), 1);
             assert_eq!(list[0].filled, Err(Errno::new(libc::ECANCELED)));
             assert!(!list[0].goes_on);

@@ -45,8 +45,8 @@ impl Netlink {
         self.more(answer, stats)
     }
 
-    /// Takes the next part of the answer to a question about many things (a dump): the kernel puts
-    /// it into the socket when the part before is taken.
+    /// Reads the next part of the answer to a question about many objects (a dump): the kernel puts
+    /// it into the socket when the previous part is read.
     pub(crate) fn more<'a>(
         &self,
         answer: &'a mut [u8],

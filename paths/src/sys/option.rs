@@ -25,9 +25,9 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     }
 }
 
-/// Has the kernel wake readers of a TCP socket by that many bytes and not by fewer (socket(7),
-/// `SO_RCVLOWAT`); a reader that looks by a timer then costs the sender's side no wake-up. The
-/// kernel raises the receive buffer to twice as much.
+/// Makes the kernel wake readers of a TCP socket when that many bytes have arrived and not before
+/// (socket(7), `SO_RCVLOWAT`); a reader that reads at timer intervals then costs the sender's side
+/// no wake-up. The kernel raises the receive buffer to twice as much.
 ///
 /// # Errors
 /// `ENOTSOCK`, `EBADF`.
@@ -37,9 +37,9 @@ pub fn set_wake_bytes(socket: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
     set_option(socket, level, libc::SO_RCVLOWAT, value, &mut stats)
 }
 
-/// Limits the rate at which TCP sends, bytes a second; [`UNPACED`] lifts the limit. The queueing
-/// discipline `fq` keeps to it where the interface has it, and a timer of the socket elsewhere: the
-/// call is the same.
+/// Limits the rate at which TCP sends, in bytes a second; [`UNPACED`] removes the limit. The
+/// queueing discipline `fq` enforces it where the interface has it, and a timer of the socket
+/// elsewhere: the call is the same.
 ///
 /// # Errors
 /// `ENOTSOCK`, `EBADF`.
@@ -71,8 +71,8 @@ pub(crate) fn set_unsent_bytes_max(
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, stats)
 }
 
-/// Has a TCP socket take no more while it holds that many bytes unsent (tcp(7),
-/// `TCP_NOTSENT_LOWAT`): a reader that falls behind is seen early and holds little memory.
+/// Makes a TCP socket accept no more while it holds that many bytes unsent (tcp(7),
+/// `TCP_NOTSENT_LOWAT`): a reader that falls behind is noticed early and occupies little memory.
 ///
 /// # Errors
 /// `ENOTSOCK`, `EBADF`.
@@ -154,8 +154,8 @@ pub(super) unsafe fn option<T: Copy + Default>(
     let mut value = T::default();
     let mut bytes = size_of::<T>() as libc::socklen_t;
     stats.calls += 1;
-    // SAFETY: `value` is live and the length given is its own, so the kernel writes no further;
-    // what it writes is a value, as the caller vouches.
+    // SAFETY: `value` is live and the length given is its own, so the kernel writes no further; the
+    // bytes it writes are a value of `T`, as the caller guarantees.
     let done = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut bytes)
     };

@@ -55,7 +55,7 @@ pub(crate) struct PacketRing {
     device: u32,
     slot_bytes: usize,
     slots: u32,
-    /// The slot that the kernel looks at next, and this program fills next.
+    /// The slot that the kernel reads next, and this program fills next.
     next: u32,
 }
 
@@ -66,7 +66,7 @@ impl PacketRing {
     }
 
     /// Returns the kernel's status of the slot `ahead` of the next. Acquire: the kernel's use of
-    /// the slot comes before this program's.
+    /// the slot precedes this program's.
     fn owner(&self, ahead: u32) -> u32 {
         self.area.word(self.status_at(ahead)).load(Ordering::Acquire) & OWNER
     }
@@ -104,7 +104,7 @@ impl Ring for PacketRing {
         set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, &request, stats)
             .map_err(|errno| RingError::Refused("setsockopt PACKET_TX_RING", errno))?;
         // Frames under way count against the socket's buffer; a refusal of a larger one does not
-        // matter, because a batch can be taken in part.
+        // matter, because a batch can be accepted in part.
         set_send_buffer(socket.as_fd(), bytes, stats);
         let area = Area::of_socket(socket.as_fd(), 0, bytes)
             .map_err(|errno| RingError::Refused("mmap of PACKET_TX_RING", errno))?;
@@ -161,9 +161,10 @@ impl Ring for PacketRing {
         for ahead in 0..count {
             let bytes = if ahead + 1 == count { last_bytes } else { frame_bytes };
             let at = self.status_at(ahead);
-            // SAFETY: a field of a slot that is ours until its status says otherwise, below.
+            // SAFETY: a field of a slot that is ours until its status is changed, below.
             unsafe { self.area.put(at - header::STATUS + header::FRAME_BYTES, bytes) };
-            // Release: the frame's bytes and length come before the word that hands them over.
+            // Release: the frame's bytes and length are written before the word that hands them
+            // over.
             self.area.word(at).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         }
         let called = self.kick(stats);
@@ -171,26 +172,26 @@ impl Ring for PacketRing {
             u64::from(frame_bytes) * u64::from(count.saturating_sub(1)) + u64::from(last_bytes);
         if called.is_ok_and(|bytes| bytes as u64 == wanted) {
             self.next = (self.next + count) % self.slots;
-            return Sent { taken: count, errno: None };
+            return Sent { accepted: count, errno: None };
         }
-        // The kernel goes through the slots in order and stops at the first that it cannot send,
-        // which it leaves requested or marks as wrong.
-        let not_taken = libc::TP_STATUS_SEND_REQUEST | WRONG_FORMAT;
-        let taken =
-            (0..count).take_while(|ahead| self.owner(*ahead) & not_taken == 0).count() as u32;
-        for ahead in taken..count {
+        // The kernel processes the slots in order and stops at the first that it cannot send, which
+        // it leaves requested or marks as wrong.
+        let not_accepted = libc::TP_STATUS_SEND_REQUEST | WRONG_FORMAT;
+        let accepted =
+            (0..count).take_while(|ahead| self.owner(*ahead) & not_accepted == 0).count() as u32;
+        for ahead in accepted..count {
             // The kernel reads statuses in `sendto` only, which has returned: the slots are free
             // again.
             self.area.word(self.status_at(ahead)).store(0, Ordering::Release);
         }
-        self.next = (self.next + taken) % self.slots;
-        let short = (taken < count).then_some(Errno::new(libc::EAGAIN));
-        Sent { taken, errno: called.err().or(short) }
+        self.next = (self.next + accepted) % self.slots;
+        let short = (accepted < count).then_some(Errno::new(libc::EAGAIN));
+        Sent { accepted, errno: called.err().or(short) }
     }
 }
 
 impl PacketRing {
-    /// Makes the kernel send the requested frames; returns the bytes of frames it took.
+    /// Makes the kernel send the requested frames; returns the bytes of frames that it accepted.
     fn kick(&self, stats: &mut SendStats) -> Result<usize, Errno> {
         // SAFETY: sockaddr_ll is plain numbers, for which all zeroes is a value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

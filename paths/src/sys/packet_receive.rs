@@ -7,8 +7,8 @@
 //! beyond its own size.
 //!
 //! In front of each frame the kernel stores its metadata: the arrival time, the state of its
-//! checksum (verified, or left to a card by a sender on this host), its VLAN, and the segment size
-//! of a super-packet that it has joined (`PACKET_VNET_HDR`).
+//! checksum (verified, or left to a network card by a sender on this host), its VLAN, and the
+//! segment size of a super-packet that it has joined (`PACKET_VNET_HDR`).
 //!
 //! A filter selects frames before they are copied. A new filter replaces it between two frames.
 //!
@@ -147,14 +147,14 @@ impl BlockRing {
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the block is ours, as its status says, until `release`, which borrows `self`
-        // alone; so the kernel writes none of it while these bytes are borrowed.
+        // SAFETY: the block's status marks it as ours until `release`, which borrows `self` alone;
+        // so the kernel writes none of it while these bytes are borrowed.
         let bytes = unsafe { self.area.range(Range { start, bytes: BLOCK_BYTES }) };
         let frames = word(bytes, block::FRAMES);
         Some(Block { bytes, next: word(bytes, block::FIRST) as usize, frames })
     }
 
-    /// Hands the block that [`Self::block`] gave back to the kernel.
+    /// Hands the block from [`Self::block`] back to the kernel.
     pub(crate) fn release(&mut self) {
         let status = self.area.word(self.next * BLOCK_BYTES + block::STATUS);
         // Release: the block is read before the word that hands it back is written.

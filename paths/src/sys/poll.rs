@@ -2,7 +2,7 @@
 //! Waiting for any of many sockets.
 //!
 //! Level-triggered: a socket that was not emptied is reported again, behind those that were not
-//! reported yet, so all have their turn even when a wait reports fewer than are ready.
+//! reported yet, so all are served even when a wait reports fewer than are ready.
 //!
 //! Sources: `epoll(7)`, `epoll_wait(2)` (`epoll_pwait2`, Linux 5.11).
 //!
@@ -68,7 +68,7 @@ impl Poll {
             let Err(_) = usize::try_from(ready) else { return Ok(ready as usize) };
             match last_errno() {
                 errno if errno.code() == libc::EINTR => return Ok(0),
-                // A kernel before 5.11, or a container's filter that is older.
+                // A kernel before 5.11, or a container's system call filter that is older.
                 errno if self.is_fine && matches!(errno.code(), libc::ENOSYS | libc::EPERM) => {
                     self.is_fine = false;
                 }

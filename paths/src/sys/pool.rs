@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buffers that the kernel may still be reading when the call that named them has returned.
 //!
-//! A zero-copy send refers to its pages until the device, or the peer's acknowledgement, has let go
-//! of them. So those bytes may be overwritten only after the kernel's notification, and neither the
-//! caller nor Rust may own them: a [`Pool`] is a mapping of its own, which lends no slice. Each
-//! buffer counts its users and is free at none.
+//! A zero-copy send refers to its pages until the device, or the peer's acknowledgement, has
+//! released them. So those bytes may be overwritten only after the kernel's notification, and
+//! neither the caller nor Rust may own them: a [`Pool`] is a mapping of its own, which lends no
+//! slice. Each buffer counts its users and is free when it has none.
 //!
 //! Dropping a pool needs no waiting. The kernel holds the pages themselves, not the mapping: after
 //! its removal only the packets hold them, unchanged, and free them.
@@ -65,7 +65,7 @@ impl Pool {
         self.users.len() * self.buffer_bytes
     }
 
-    /// Returns a free buffer, which then has one user; the last `spare` are not given out.
+    /// Returns a free buffer, which then has one user; the last `spare` are reserved.
     pub(super) fn take(&mut self, spare: usize) -> Option<u16> {
         if self.free.len() <= spare {
             return None;
@@ -102,8 +102,8 @@ impl Pool {
     /// Copies `bytes` into a buffer from its byte `at` on.
     pub(super) fn write(&mut self, buffer: u16, at: usize, bytes: &[u8]) {
         let target = self.address(buffer, at, bytes.len()).cast::<u8>();
-        // SAFETY: `address` has compared the range with the mapping, which is writable; nothing of
-        // Rust's refers to it, so `bytes` is elsewhere.
+        // SAFETY: `address` has compared the range with the mapping, which is writable; no Rust
+        // reference points into it, so `bytes` is elsewhere.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
@@ -120,8 +120,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this start and length and is removed once; no
-        // address of it is used after a submission but by the kernel, which holds the pages.
+        // SAFETY: the mapping was made by `new` with this start and length and is removed once;
+        // after a submission only the kernel uses an address of it, and the kernel holds the pages.
         let removed = unsafe { libc::munmap(self.start, self.bytes()) };
         debug_assert_eq!(removed, 0, "munmap of a whole mapping");
     }

@@ -2,7 +2,7 @@
 //! Receiving: many datagrams a call, each with its sender, the kernel's timestamp and the socket's
 //! drop count before it.
 //!
-//! The kernel timestamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`,
+//! The kernel timestamps a datagram when it receives it from the device (`SO_TIMESTAMPNS`,
 //! CLOCK_REALTIME), and attaches the number of datagrams that the socket had dropped before
 //! (`SO_RXQ_OVFL`) and the segment size of a run that it has joined (`UDP_GRO`): each where the
 //! socket's options request it.
@@ -36,14 +36,14 @@ pub(crate) struct Slots {
     bytes_each: usize,
     stride: usize,
     heads: Box<[libc::mmsghdr]>,
-    /// Targets of the addresses in `heads`; never read again.
+    /// Target of the pointers in `heads`; never read again.
     _ranges: Box<[libc::iovec]>,
     /// Heads that the last call has written to.
     used: usize,
 }
 
-// SAFETY: a Slots owns the memory that its addresses lead to, all of it on the heap, and uses it
-// through `&mut self` in calls and `&self` to read what they have written.
+// SAFETY: a Slots owns the memory that its addresses point to, all of it on the heap, and uses it
+// through `&mut self` in calls and `&self` to read the bytes they have written.
 unsafe impl Send for Slots {}
 
 impl fmt::Debug for Slots {
@@ -95,12 +95,13 @@ impl Slots {
         let stride = (size_of::<Head>() + bytes_each).next_multiple_of(align_of::<Head>());
         let layout = Layout::from_size_align(stride * count, align_of::<Head>());
         let layout = layout.expect("a few MiB");
-        // SAFETY: the layout is not of no bytes. Large ones are pages that no code has touched yet.
+        // SAFETY: the layout has a size above zero. Large allocations are pages that no code has
+        // touched yet.
         let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
         let place = |slot: usize, at: usize| -> *mut libc::c_void {
-            // SAFETY: within what was allocated: slot < count, and at <= stride.
+            // SAFETY: within the allocation: slot < count, and at <= stride.
             unsafe { start.as_ptr().add(slot * stride + at).cast() }
         };
         let mut ranges: Box<[_]> = (0..count)
@@ -157,7 +158,7 @@ impl Slots {
     pub(crate) fn meta(&self, slot: usize) -> RecvMeta {
         assert!(slot < self.used, "a slot of the last call");
         let head = &self.heads[slot].msg_hdr;
-        // SAFETY: the kernel has set what there is in the slot's control buffer.
+        // SAFETY: the kernel has set the fields of the slot's control buffer.
         let meta = unsafe { meta_of(head) };
         RecvMeta { is_cut: head.msg_flags & libc::MSG_TRUNC != 0, ..meta }
     }
@@ -179,7 +180,7 @@ impl Slots {
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout; what was borrowed is not any more.
+        // SAFETY: allocated by `new` with this layout; no borrow of it exists any more.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -193,7 +194,7 @@ pub(crate) fn receive_many(
     slots.empty();
     stats.calls += 1;
     // SAFETY: each head names one range, one name and one control buffer, all of `slots`, of the
-    // lengths given, and disjoint; there are as many heads as said.
+    // lengths given, and disjoint; the number given is that of the heads.
     let count = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -233,7 +234,7 @@ pub(crate) fn receive_one(
 }
 
 /// Peeks at the next datagram: fills `head` with its beginning, and returns its whole length. A
-/// datagram with a wrong checksum is dropped here and the one after looked at.
+/// datagram with a wrong checksum is dropped here and the next one is peeked at.
 pub(crate) fn peek(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
@@ -253,12 +254,12 @@ pub(crate) fn peek(
     message.msg_controllen = size_of::<Control>() as _;
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     stats.calls += 1;
-    // SAFETY: what `message` names is alive and of the lengths given; the kernel does not write to
-    // `range`.
+    // SAFETY: the memory that `message` names is alive and of the lengths given; the kernel does
+    // not write to `range`.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let bytes = usize::try_from(bytes).map_err(|_| last_errno())?;
     stats.copied_bytes += bytes.min(head.len()) as u64;
-    // SAFETY: the kernel has set what there is in `control`.
+    // SAFETY: the kernel has set the fields of `control`.
     let meta = unsafe { meta_of(&message) };
     Ok((bytes, address(&name, message.msg_namelen as usize), meta))
 }
@@ -266,13 +267,13 @@ pub(crate) fn peek(
 /// Reads the control messages of a head.
 ///
 /// # Safety
-/// `msg_control` leads to `msg_controllen` bytes, which the kernel has written.
+/// `msg_control` points to `msg_controllen` bytes, which the kernel has written.
 pub(super) unsafe fn meta_of(head: &libc::msghdr) -> RecvMeta {
     let mut meta = RecvMeta::default();
     // SAFETY: so the first message is whole or there is none (caller).
     let mut message = unsafe { libc::CMSG_FIRSTHDR(head) };
     while !message.is_null() {
-        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give heads that lie within the control buffer.
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return heads that lie within the control buffer.
         let (level, kind, data) =
             unsafe { ((*message).cmsg_level, (*message).cmsg_type, libc::CMSG_DATA(message)) };
         match (level, kind) {
@@ -337,9 +338,9 @@ pub(crate) fn drops(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     if done != 0 {
         return Err(last_errno());
     }
-    // An older kernel with fewer figures would have cut the length.
-    let told = bytes as usize / size_of::<u32>();
-    let drops = figures[..told.min(MEMORY_FIGURES)].get(DROPS);
+    // An older kernel with fewer figures would have shortened the length.
+    let reported = bytes as usize / size_of::<u32>();
+    let drops = figures[..reported.min(MEMORY_FIGURES)].get(DROPS);
     drops.copied().ok_or(Errno::new(libc::ENOPROTOOPT))
 }
 

@@ -28,8 +28,8 @@ pub(crate) struct ScatterScratch {
 }
 
 // SAFETY: the addresses in it are used through a Scatter alone, which clears the list when it
-// begins and borrows what it then adds; between two Scatters the list is only memory to be written
-// over.
+// begins and borrows all that it then adds; between two Scatters the list is only memory to be
+// overwritten.
 unsafe impl Send for ScatterScratch {}
 
 impl ScatterScratch {
@@ -61,8 +61,8 @@ impl<'data> Scatter<'_, 'data> {
         self.bytes
     }
 
-    /// Adds a place for the file's bytes from `offset` on; gives it back when they do not follow
-    /// the list's last bytes (or not closely enough), or the list is full.
+    /// Adds a place for the file's bytes from `offset` on; returns it when they do not follow the
+    /// list's last bytes (or not closely enough), or the list is full.
     pub(crate) fn add(
         &mut self,
         offset: u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scheduler's slice of a thread.
+//! The scheduler's time slice of a thread.
 //!
 //! Since Linux 6.6 (EEVDF) a thread that wakes waits until the running one has used up its slice,
-//! some 3 ms, whatever their nice values; one with a shorter slice does not wait. The slice can be
-//! set since Linux 6.12; earlier kernels take the call and ignore it.
+//! some 3 ms, regardless of their nice values; one with a shorter slice does not wait. The slice
+//! can be set since Linux 6.12; earlier kernels accept the call and ignore it.
 //!
 //! Sources: sched_setattr(2); Linux `kernel/sched/syscalls.c` (`__setparam_fair`),
 //! `kernel/sched/fair.c` (`PREEMPT_SHORT`).
@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::error::Errno;
 use crate::sys::last_errno;
 
-/// Asks for a slice of this length for the calling thread, 100 µs to 100 ms: it is run sooner when
-/// it wakes, and for a shorter time. Needs no rights.
+/// Requests a slice of this length for the calling thread, 100 µs to 100 ms: it runs sooner when it
+/// wakes, and for a shorter time. Needs no rights.
 ///
 /// # Errors
 /// `EPERM`, `EINVAL`: the thread's policy is not one of those with slices, or a filter of system

@@ -27,7 +27,7 @@ pub(crate) const RANGES_MAX: usize = libc::UIO_MAXIOV as usize;
 pub(crate) struct Scratch(Vec<libc::iovec>);
 
 // SAFETY: the addresses in it are used through a Gather alone, which clears the list when it begins
-// and borrows what it then adds; between two Gathers the list is only memory to be written over.
+// and borrows all that it then adds; between two Gathers the list is only memory to be overwritten.
 unsafe impl Send for Scratch {}
 
 impl Scratch {
@@ -98,7 +98,7 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
         stats.calls += 1;
         // SAFETY: every range on the list was added by `bytes` or `mapped` and is borrowed for
         // `'data`, which `self` keeps alive; `add` keeps their number within UIO_MAXIOV, an int.
-        // The kernel only reads them, and answers EFAULT where a mapped page has gone.
+        // The kernel only reads them, and answers EFAULT where a mapped page no longer exists.
         let sent = unsafe {
             let ranges = &self.ranges[self.first..];
             libc::writev(socket.as_raw_fd(), ranges.as_ptr(), ranges.len() as libc::c_int)
@@ -109,7 +109,7 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
     }
 
     /// Sends all that is on the list as one message that is to leave at `departure_ns`, a time of
-    /// the clock that the socket was given ([`crate::sys::set_departure_clock`]).
+    /// the clock that was set for the socket ([`crate::sys::set_departure_clock`]).
     pub(crate) fn send_at(
         &self,
         socket: BorrowedFd<'_>,
@@ -150,8 +150,8 @@ const CONTROL_WORDS: usize = 3;
 const _: () =
     assert!(unsafe { libc::CMSG_SPACE(size_of::<u64>() as u32) } as usize <= CONTROL_WORDS * 8);
 
-/// Sends `bytes` bytes of `file` from `offset` on without bringing them to user memory. The file's
-/// own offset stays as it is, so a refused call can be repeated.
+/// Sends `bytes` bytes of `file` from `offset` on without copying them to user memory. The file's
+/// own offset stays unchanged, so a refused call can be repeated.
 pub(crate) fn sendfile(
     socket: BorrowedFd<'_>,
     file: &File,
@@ -168,7 +168,7 @@ pub(crate) fn sendfile(
     counted(sent)
 }
 
-/// Sends as much of `bytes` as the socket takes now, without waiting and without SIGPIPE.
+/// Sends as much of `bytes` as the socket accepts now, without waiting and without SIGPIPE.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -193,7 +193,7 @@ pub(crate) fn send_more(
     Ok(sent)
 }
 
-/// Sends as much as the socket takes now of `bytes` bytes of the mapped file from `offset` on;
+/// Sends as much as the socket accepts now of `bytes` bytes of the mapped file from `offset` on;
 /// `EFAULT` for a page that was cut off.
 ///
 /// # Panics
@@ -234,7 +234,7 @@ pub(crate) fn send_mapped_zerocopy(
 /// Makes one `send`, which neither waits nor raises SIGPIPE.
 ///
 /// # Safety
-/// `bytes` bytes from `start` on belong to a slice or a mapping that is there during the call.
+/// `bytes` bytes from `start` on belong to a slice or a mapping that exists during the call.
 unsafe fn send_range(
     socket: BorrowedFd<'_>,
     start: *const libc::c_void,
@@ -244,7 +244,7 @@ unsafe fn send_range(
 ) -> Result<usize, Errno> {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     stats.calls += 1;
-    // SAFETY: the kernel only reads the range, which the caller vouches for.
+    // SAFETY: the kernel only reads the range, which the caller guarantees.
     counted(unsafe { libc::send(socket.as_raw_fd(), start, bytes, flags) })
 }
 

@@ -86,7 +86,7 @@ impl Pipe {
         let slices: Option<Vec<_>> = ranges.iter().map(slice).collect();
         let slices = slices.ok_or(Errno::new(libc::EFAULT))?;
         stats.calls += 1;
-        // SAFETY: `slices` is alive and its length the one given. The memory it names lies in
+        // SAFETY: `slices` is alive and its length is the one given. The memory it names lies in
         // `map`, which outlives the call; the pipe then refers to the file's pages, not to the map.
         let put = unsafe {
             let (pipe, flags) = (self.write.as_raw_fd(), libc::SPLICE_F_NONBLOCK);
@@ -128,7 +128,7 @@ impl Pipe {
         Ok(read)
     }
 
-    /// Sends `bytes` bytes of its content; returns the number that the socket took.
+    /// Sends `bytes` bytes of its content; returns the number that the socket accepted.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,

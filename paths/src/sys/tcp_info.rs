@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures that the kernel keeps of a TCP connection, and sockets that a second thread looks at.
+//! Figures that the kernel keeps of a TCP connection, and sockets that a second thread reads them
+//! from.
 //!
-//! They tell why a reader is slow: its network loses packets (retransmissions), it does not read
+//! They show why a reader is slow: its network loses packets (retransmissions), it does not read
 //! (its window limits the sender), or this side writes too little. One call of less than a
-//! microsecond a look.
+//! microsecond a query.
 //!
 //! Sources: tcp(7) (`TCP_INFO`), Linux `include/uapi/linux/tcp.h` (fields are only ever added at
 //! the end: 4.10 has the limits, 5.4 the window), shutdown(2).
 //!
-//! Does not keep history: rates are differences of two looks.
+//! Does not keep history: rates are differences of two queries.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,14 +19,14 @@ use crate::error::Errno;
 use crate::send_stats::SendStats;
 use crate::sys::last_errno;
 
-/// Figures of a TCP connection, of the direction in which this side sends. Those that the kernel is
-/// too old for are zero.
+/// Figures of a TCP connection, of the direction in which this side sends. Figures that the kernel
+/// is too old for are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpFigures {
     /// Smoothed round-trip time.
     pub round_trip: Duration,
-    /// Bytes that the peer is ready to take, by its last acknowledgement; `None` on kernels that do
-    /// not tell (before 5.4).
+    /// Bytes that the peer is ready to receive, by its last acknowledgement; `None` on kernels that
+    /// do not report it (before 5.4).
     pub window_bytes: Option<u32>,
     /// Bytes written and not sent yet.
     pub unsent_bytes: u32,
@@ -39,7 +40,7 @@ pub struct TcpFigures {
     pub acknowledged_bytes: u64,
     /// Time so far in which there was something to send.
     pub busy: Duration,
-    /// Part of it in which the peer's window let nothing more go.
+    /// Part of it in which the peer's window allowed no further byte.
     pub window_limited: Duration,
     /// Part of it in which this side's send buffer was too small.
     pub buffer_limited: Duration,
@@ -57,11 +58,11 @@ fn figures_of(socket: RawFd) -> Result<TcpFigures, Errno> {
     // SAFETY: the number names no memory; a socket that is closed meanwhile is an error.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-    // SAFETY: the record has nothing but integers.
+    // SAFETY: the record consists of integers only.
     let found: KernelFigures =
         unsafe { super::option(socket, level, name, &mut SendStats::default())? };
     let us = Duration::from_micros;
-    // A kernel that does not know the field leaves it as it is: a window of all ones.
+    // A kernel without the field leaves it unchanged: a window of all ones.
     let window_bytes = (found.snd_wnd != UNSET).then_some(found.snd_wnd);
     Ok(TcpFigures {
         round_trip: us(found.rtt_us.into()),
@@ -140,20 +141,20 @@ impl Default for KernelFigures {
 
 const UNSET: u32 = u32::MAX;
 
-/// Socket of a connection whose owner lets others look at it and end it, until it is closed. The
+/// Socket of a connection whose owner lets others query it and end it, until it is closed. The
 /// alternative, a second descriptor for each, halves the number of connections that a process can
 /// have.
 #[derive(Debug, Default)]
 pub struct WatchedSocket(Mutex<Option<RawFd>>);
 
 impl WatchedSocket {
-    /// Shows a socket. The owner calls [`WatchedSocket::close`] before it closes the socket;
-    /// otherwise figures of another socket with the same number are shown, or that one is ended.
+    /// Publishes a socket. The owner calls [`WatchedSocket::close`] before it closes the socket;
+    /// otherwise figures of another socket with the same number are returned, or that one is ended.
     pub fn show(&self, socket: BorrowedFd<'_>) {
         *self.locked() = Some(socket.as_raw_fd());
     }
 
-    /// Shows it no more; waits for a look that is under way.
+    /// Withdraws it; waits for a query that is under way.
     pub fn close(&self) {
         *self.locked() = None;
     }
@@ -164,8 +165,8 @@ impl WatchedSocket {
         figures_of((*socket)?).ok()
     }
 
-    /// Ends the connection in both directions: its owner sees that by its next call. False when it
-    /// is closed already.
+    /// Ends the connection in both directions: the next call of its owner returns that. False when
+    /// it is closed already.
     pub fn shut_down(&self) -> bool {
         let socket = self.locked();
         let Some(number) = *socket else { return false };

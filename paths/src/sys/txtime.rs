@@ -5,9 +5,9 @@
 //! [`crate::sys::Gather::send_at`]).
 //!
 //! Sources: `socket(7)`; Linux 6.18 `include/uapi/linux/net_tstamp.h` (`struct sock_txtime`),
-//! `net/core/sock.c` (`SO_TXTIME` asks for `CAP_NET_ADMIN` for every clock but the monotonic one).
+//! `net/core/sock.c` (`SO_TXTIME` requires `CAP_NET_ADMIN` for every clock but the monotonic one).
 //!
-//! Does not check that a queueing discipline heeds the times ([`crate::departure`] does).
+//! Does not check that a queueing discipline respects the times ([`crate::departure`] does).
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const DEADLINE_MODE: u32 = 1;
 /// `SOF_TXTIME_REPORT_ERRORS`.
 const REPORT_ERRORS: u32 = 2;
 
-/// Names the clock of a socket's departure times; `is_reported` queues a report for each datagram
+/// Sets the clock of a socket's departure times; `is_reported` queues a report for each datagram
 /// that was dropped because of its time ([`crate::sys::ErrorQueueEntry::Departure`]).
 pub(crate) fn set_departure_clock(
     socket: BorrowedFd<'_>,

@@ -21,7 +21,7 @@ use crate::sys::area::Area;
 use crate::sys::locked_memory::once_memory_is_back;
 use crate::sys::{last_errno, set_record};
 
-/// True when the kernel has XDP sockets. A missing right gives another errno.
+/// True when the kernel has XDP sockets. A missing right returns another errno.
 pub(crate) fn has_xdp_sockets() -> bool {
     match socket() {
         Ok(_) => true,
@@ -173,7 +173,7 @@ impl Queue {
         self.area.word(self.offsets.consumer as usize).store(to, Ordering::Release);
     }
 
-    /// True when the kernel waits to be called (`XDP_RING_NEED_WAKEUP`).
+    /// True when the kernel requires a call to wake it (`XDP_RING_NEED_WAKEUP`).
     pub(super) fn needs_wakeup(&self) -> bool {
         let flags = self.area.word(self.offsets.flags as usize).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0

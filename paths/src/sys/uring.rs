@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A ring of `io_uring`: many sends in one system call, and sends whose pages are not copied.
 //!
-//! A thread's path owns one [`Ring`]. It fills a [`Queue`], which borrows everything that the
+//! A thread's path owns one [`Ring`]. It fills a [`Queue`], which borrows all memory that the
 //! operations name, and submits it; the submission returns when every operation has its result, so
 //! the kernel holds nothing borrowed afterwards. It still holds the pages of zero-copy sends, until
 //! a notification releases them. They are a [`FileMap`]'s or the ring's own pool's, never a
 //! caller's memory.
 //!
-//! Sends ask with `MSG_DONTWAIT`. The kernel then neither arms a poll nor hands the operation to a
-//! worker when the socket is full, but answers `EAGAIN`, so that all work is done on this thread
+//! Sends use `MSG_DONTWAIT`. The kernel then neither arms a poll nor passes the operation to a
+//! worker when the socket is full, but returns `EAGAIN`, so that all work is done on this thread
 //! within `io_uring_enter` and charged to it. Operations are issued in the order of the queue. A
 //! linked one is issued only if the one before completed in full; otherwise its result is
 //! `ECANCELED`.
@@ -21,9 +21,10 @@
 //! cannot be distinguished from the others and counts as under way until the ring is closed; when
 //! such sends use up all records, paths copy. Each submission reads the notifications.
 //!
-//! Where the kernel has no memory for all of a queue, the accepted part is waited for and the rest
-//! is not handed over again: the chain that the shortage cut in two would be two. The ring with the
-//! rest on it is closed, and another made for the next queue ([`Ring::queue`]).
+//! Where the kernel has no memory for all of a queue, the submission waits for the accepted part
+//! and does not submit the rest again: the chain that the shortage cut in two would become two
+//! chains. The ring with the rest on it is closed, and another is made for the next queue
+//! ([`Ring::queue`]).
 //!
 //! The ring is set up with `IORING_SETUP_COOP_TASKRUN` (remaining work waits for the thread's next
 //! system call instead of interrupting it) and without `SINGLE_ISSUER` and `DEFER_TASKRUN`: those
@@ -59,8 +60,8 @@ pub(crate) const RING_OPERATIONS_MAX: usize = 512;
 /// Ranges of memory in one submission; bounds the ring's own memory, at 512 KiB.
 const RANGES_TOGETHER_MAX: usize = 32_768;
 
-/// Immediate repetitions of a submission of which the kernel has taken nothing, for lack of memory:
-/// milliseconds, while the thread's other sessions wait.
+/// Immediate repetitions of a submission of which the kernel has accepted nothing, for lack of
+/// memory: milliseconds, while the thread's other sessions wait.
 const RETRIES_MAX: u32 = 1000;
 
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -79,7 +80,7 @@ pub(super) fn set_up(operations: u32, completions: u32) -> Result<IoUring, Errno
     once_memory_is_back(libc::ENOMEM, || Ok(builder.build(operations)?))
 }
 
-/// Asks the kernel which operations it offers this process.
+/// Queries the operations that the kernel offers this process.
 pub(crate) fn offer() -> Result<Uring, Errno> {
     let ring = set_up(1, 2)?;
     let mut probe = Probe::new();
@@ -113,13 +114,13 @@ enum Kind {
 
 /// A ring, its pool, and room for queued operations.
 pub(crate) struct Ring {
-    // The ring stands before the pool, so it is dropped first.
+    // The ring is declared before the pool, so it is dropped first.
     uring: IoUring,
     pool: Option<Pool>,
     /// True when the pool's buffers are registered with the ring.
     registered: bool,
-    /// Buffers taken for the submission being queued.
-    taken: Vec<u16>,
+    /// Buffers claimed for the submission being queued.
+    claimed: Vec<u16>,
     flights: Flights,
     ranges: Vec<libc::iovec>,
     messages: Vec<libc::msghdr>,
@@ -131,8 +132,9 @@ pub(crate) struct Ring {
 }
 
 // SAFETY: the addresses in `ranges` and `messages` are used by a Queue's submission alone, which
-// borrows what they lead to and builds them anew; between two they are only memory to be written
-// over. The ring's descriptor may be used from any thread, as it is set up without SINGLE_ISSUER.
+// borrows the memory they point to and builds them again; between two they are only memory to be
+// overwritten. The ring's descriptor may be used from any thread, as it is set up without
+// SINGLE_ISSUER.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -147,7 +149,7 @@ impl Ring {
             uring: set_up(RING_OPERATIONS_MAX as u32, completions as u32)?,
             pool: None,
             registered: false,
-            taken: Vec::new(),
+            claimed: Vec::new(),
             flights: Flights::default(),
             ranges: Vec::with_capacity(1024),
             messages: Vec::with_capacity(RING_OPERATIONS_MAX),
@@ -161,13 +163,13 @@ impl Ring {
     pub(crate) fn with_pool(buffers: u16, buffer_bytes: usize) -> Result<Self, Errno> {
         let mut ring = Self::with_completions(RING_OPERATIONS_MAX + usize::from(FLIGHTS_MAX))?;
         ring.pool = Some(Pool::new(buffers, buffer_bytes)?);
-        ring.taken.reserve(buffers.into());
+        ring.claimed.reserve(buffers.into());
         ring.flights = Flights::new();
         Ok(ring)
     }
 
     /// Registers the buffers, so that the kernel need not look up and hold their pages at each
-    /// send. They count against `RLIMIT_MEMLOCK`: `ENOMEM` when that is used up.
+    /// send. They count against `RLIMIT_MEMLOCK`: `ENOMEM` when that is exhausted.
     pub(crate) fn register(&mut self) -> Result<(), Errno> {
         let ranges = self.pool.as_ref().expect("a ring with a pool").ranges();
         // SAFETY: the ranges are the pool's, which is dropped after the ring; the kernel holds
@@ -192,7 +194,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Begins an empty queue; after a submission that failed, on a ring made anew.
+    /// Begins an empty queue; after a failed submission, on a new ring.
     pub(crate) fn queue<'data>(&mut self) -> Queue<'_, 'data> {
         if self.broken.is_some() {
             self.broken = self.reopen().err().map(in_want_of_memory);
@@ -206,7 +208,7 @@ impl Ring {
     }
 
     /// Returns the result of an operation of the last submission: bytes, or an error. `ECANCELED`
-    /// when one that it was linked to fell short.
+    /// when an operation that it was linked to did not complete in full.
     pub(crate) fn result(&self, operation: u32) -> Result<u32, Errno> {
         match self.results[operation as usize] {
             Some(bytes @ 0..) => Ok(bytes as u32),
@@ -215,7 +217,7 @@ impl Ring {
         }
     }
 
-    /// True when an operation of the last submission has been taken by the kernel.
+    /// True when the kernel has accepted an operation of the last submission.
     pub(crate) fn is_issued(&self, operation: u32) -> bool {
         self.results[operation as usize].is_some()
     }
@@ -227,7 +229,7 @@ impl Ring {
 
     fn release_taken(&mut self) {
         if let Some(pool) = &mut self.pool {
-            self.taken.drain(..).for_each(|buffer| pool.release(buffer));
+            self.claimed.drain(..).for_each(|buffer| pool.release(buffer));
         }
     }
 
@@ -332,8 +334,9 @@ impl Ring {
             let flags =
                 if operation.linked { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
             let entry = entry.flags(flags).user_data(label(number, operation.flight));
-            // SAFETY: what the entry leads to is borrowed by the Queue whose submission this is, or
-            // the pool's; and the submission returns when each entry has its result.
+            // SAFETY: the memory that the entry points to is borrowed by the Queue whose submission
+            // this is, or belongs to the pool; and the submission returns when each entry has its
+            // result.
             let pushed = unsafe { submission.push(&entry) };
             assert!(pushed.is_ok(), "a queue holds no more than the ring");
         }
@@ -361,7 +364,7 @@ fn follows(operations: &[Operation], number: usize) -> bool {
     number.checked_sub(1).is_some_and(|before| operations[before].linked)
 }
 
-/// Returns the `ENOMEM` for all errors that mean a passing shortage.
+/// Maps all errors that mean a temporary shortage to `ENOMEM`.
 fn in_want_of_memory(errno: Errno) -> Errno {
     match errno.code() {
         libc::EAGAIN | libc::EBUSY | libc::ENFILE | libc::EMFILE => Errno::new(libc::ENOMEM),
@@ -399,7 +402,7 @@ impl<'data> Queue<'_, 'data> {
             && self.closed + RANGES_MAX <= RANGES_TOGETHER_MAX
     }
 
-    /// True when one more send may be a zero-copy one.
+    /// True when the next send may be a zero-copy one.
     pub(crate) fn can_fly(&self) -> bool {
         self.ring.flights.free() > 0
     }
@@ -415,14 +418,14 @@ impl<'data> Queue<'_, 'data> {
     }
 
     /// Returns a buffer of the pool, for this submission and the zero-copy sends from it. The last
-    /// `spare` free ones are not given out.
+    /// `spare` free ones are reserved.
     pub(crate) fn take(&mut self, spare: usize) -> Option<u16> {
         let buffer = self.ring.pool.as_mut()?.take(spare)?;
-        self.ring.taken.push(buffer);
+        self.ring.claimed.push(buffer);
         Some(buffer)
     }
 
-    /// Copies `bytes` into a buffer from its byte `at` on, and adds that to the message.
+    /// Copies `bytes` into a buffer from its byte `at` on, and adds that range to the message.
     pub(crate) fn keep(&mut self, buffer: u16, at: usize, bytes: &[u8]) {
         let pool = self.ring.pool.as_mut().expect("a ring with a pool");
         pool.write(buffer, at, bytes);
@@ -474,7 +477,8 @@ impl<'data> Queue<'_, 'data> {
         self.push(Kind::Read { buffer, at, bytes, offset }, file.as_raw_fd(), None)
     }
 
-    /// Makes the operation after `operation` wait for it, and be cancelled when it falls short.
+    /// Makes the operation after `operation` wait for it, and be cancelled unless it completes in
+    /// full.
     pub(crate) fn link(&mut self, operation: u32) {
         self.ring.operations[operation as usize].linked = true;
     }
@@ -490,7 +494,7 @@ impl<'data> Queue<'_, 'data> {
     }
 
     /// Submits all and returns when each operation has its result ([`Ring::result`]). An error is
-    /// the kernel's refusal to take all: `ENOMEM` when it has no memory for it now. Accepted
+    /// the kernel's refusal to accept all: `ENOMEM` when it has no memory for it now. Accepted
     /// operations ([`Ring::is_issued`]) have their result then, too.
     pub(crate) fn submit(self, stats: &mut SendStats) -> Result<(), Errno> {
         let ring = self.ring;
@@ -501,14 +505,14 @@ impl<'data> Queue<'_, 'data> {
         }
         ring.push_all();
         let (mut done, mut retries) = (0, 0);
-        let (taken, refusal) = loop {
+        let (accepted, refusal) = loop {
             stats.calls += 1;
             let entered = ring.uring.submit_and_wait(total);
             done += ring.reap(stats);
-            let taken = total - ring.uring.submission().len();
+            let accepted = total - ring.uring.submission().len();
             let errno = match entered.map_err(Errno::from) {
-                Err(errno) if taken == 0 => errno,
-                _ => break (taken, Errno::new(libc::ENOMEM)),
+                Err(errno) if accepted == 0 => errno,
+                _ => break (accepted, Errno::new(libc::ENOMEM)),
             };
             match errno.code() {
                 libc::EINTR => {}
@@ -521,19 +525,19 @@ impl<'data> Queue<'_, 'data> {
             }
         };
         // Usually all results are already there.
-        while done < taken {
+        while done < accepted {
             stats.calls += 1;
-            let waited = ring.wait(taken - done);
+            let waited = ring.wait(accepted - done);
             done += ring.reap(stats);
             match waited.map_err(Errno::code) {
                 Ok(()) | Err(libc::EINTR) => {}
                 Err(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
-                // The kernel still holds borrowed memory, and cannot be asked to release it: other
+                // The kernel still holds borrowed memory, and cannot be made to release it: other
                 // code has closed the ring's descriptor.
                 Err(_) => std::process::abort(),
             }
         }
-        if taken < total {
+        if accepted < total {
             return Err(ring.give_up(refusal));
         }
         ring.release_taken();
@@ -549,11 +553,11 @@ mod tests {
 
     use super::*;
 
-    /// The ring's descriptor is another file's from now on, by which nothing can be submitted.
+    /// Replaces the ring's descriptor by another file, by which nothing can be submitted.
     fn lose_descriptor(ring: &Ring) {
         let other = File::open("/dev/null").unwrap();
-        // SAFETY: the descriptor stays open, and the ring its only owner; the mappings keep what it
-        // was.
+        // SAFETY: the descriptor stays open, and the ring its only owner; the mappings refer to the
+        // old file.
         let done = unsafe { libc::dup2(other.as_raw_fd(), ring.uring.as_raw_fd()) };
         assert!(done >= 0);
     }

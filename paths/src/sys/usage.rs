@@ -3,8 +3,8 @@
 //!
 //! The figures of /proc lack the switches of ended threads; this call includes them.
 //!
-//! Sources: getrusage(2). Does not tell user from system time exactly: the kernel splits the exact
-//! total in the proportion of clock ticks it found in each.
+//! Sources: getrusage(2). Does not separate user from system time exactly: the kernel splits the
+//! exact total in the proportion of clock ticks it found in each.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Usage {
     pub faults_major: u64,
     /// Voluntary context switches: a thread went to sleep.
     pub switches_voluntary: u64,
-    /// Involuntary context switches: a thread was taken off its core.
+    /// Involuntary context switches: a thread was preempted.
     pub switches_involuntary: u64,
 }
 

@@ -5,19 +5,19 @@
 //! The frames lie in a UMEM, pages of this process that the kernel has pinned. A descriptor in the
 //! transmit ring names a frame; `sendto` makes the kernel copy it into a buffer of its own and give
 //! that to the driver, past the queue discipline; when the driver has done with it, its address
-//! comes back in the completion ring. A socket must have a fill ring to be bound, even if nothing
+//! is returned in the completion ring. A socket must have a fill ring to be bound, even if nothing
 //! is received.
 //!
 //! Zero-copy is not used. A driver that sends a queue's frames from the UMEM receives that queue's
-//! into it too, so a socket that only transmits would take packets away from the host: its own
-//! control connections. That cannot be tested without such a card, so it is not requested. In copy
-//! mode the kernel always has to be called, so `XDP_USE_NEED_WAKEUP` would change nothing.
+//! into it too, so a socket that only transmits would divert packets from the host: its own control
+//! connections. That cannot be tested without such a card, so it is not requested. In copy mode the
+//! kernel always has to be called, so `XDP_USE_NEED_WAKEUP` would change nothing.
 //!
 //! Frames that the kernel does not accept at once (`EAGAIN`: a driver's queue is full) stay in the
-//! ring and go first with the next batch of any session, or when the ring is closed: they cannot be
-//! taken back, and so count as sent. A full ring refuses more. After a call that fails for good,
-//! frames not taken are lost with the ring, which the caller closes. A frame that the driver drops
-//! (`EBUSY`: no carrier) is lost, as on a wire.
+//! ring and are sent first with the next batch of any session, or when the ring is closed: they
+//! cannot be withdrawn, and so count as sent. A full ring refuses more. After a call with a
+//! permanent error, frames that were not accepted are lost with the ring, which the caller closes.
+//! A frame that the driver drops (`EBUSY`: no carrier) is lost, as on a wire.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`
 //! (`__xsk_generic_xmit`), `net/xdp/xsk_queue.h`, commit 45e359be1ce8 (6.17: more than 32 frames a
@@ -43,7 +43,7 @@ const SLOT_BYTES_MIN: usize = 2048;
 const SLOT_BYTES_MAX: usize = 4096;
 /// Entries of the fill ring, which is required and stays empty.
 const FILL_ENTRIES: libc::c_int = 2;
-/// Frames that a call takes by default (`TX_BATCH_SIZE`).
+/// Frames that a call sends by default (`TX_BATCH_SIZE`).
 const BUDGET: u32 = 32;
 /// `XDP_MAX_TX_SKB_BUDGET`.
 const MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -66,7 +66,7 @@ pub(crate) struct XdpRing {
     next: u32,
     /// Position of the next descriptor; the published producer.
     produced: u32,
-    /// True after a lasting failure: pending frames count as not sent, and their sender may send
+    /// True after a permanent failure: pending frames count as not sent, and their sender may send
     /// them again by another ring.
     has_failed: bool,
     /// The socket is the last field, so that the rings are unmapped before it is closed.
@@ -90,7 +90,7 @@ impl XdpRing {
         Err(RingError::Unframed(Unframed::NoQueue { device: device.name.clone() }))
     }
 
-    /// Takes back the slots of frames that have left.
+    /// Reclaims the slots of frames that have left.
     fn reap(&mut self) {
         let (mut consumer, producer) = (self.completion.consumer(), self.completion.producer());
         while consumer != producer {
@@ -126,7 +126,7 @@ impl XdpRing {
         unsafe { self.transmit.area.put(at, descriptor) };
     }
 
-    /// Kicks until the kernel has consumed all descriptors, or makes no progress; returns the
+    /// Calls the kernel until it has consumed all descriptors, or makes no progress; returns the
     /// reason, if it never will.
     fn push(&self, stats: &mut SendStats) -> Result<(), Errno> {
         let (mut idle_kicks, mut drops) = (0, 0);
@@ -142,7 +142,7 @@ impl XdpRing {
             match called {
                 // A dropped frame, which the ring may show only after the next call.
                 Err(libc::EBUSY) if drops < self.transmit.entries => drops += 1,
-                // The queue is no longer one of the device's: none was looked at.
+                // The queue is no longer one of the device's: no descriptor was read.
                 Ok(()) if idle_kicks > 2 => return Err(Errno::new(libc::ENXIO)),
                 Err(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM)
                     if idle_kicks > IDLE_KICKS_MAX =>
@@ -183,7 +183,7 @@ impl Ring for XdpRing {
             .map_err(refused("setsockopt XDP_UMEM_COMPLETION_RING"))?;
         set(&socket, libc::XDP_TX_RING, &descriptors, stats)
             .map_err(refused("setsockopt XDP_TX_RING"))?;
-        // A kernel before 6.17 takes 32 at a time, and is called as often as that needs.
+        // A kernel before 6.17 sends 32 at a time, and is called as often as needed.
         let _ = set(&socket, MAX_TX_SKB_BUDGET, &descriptors.max(BUDGET), stats);
         set_send_buffer(socket.as_fd(), 2 * UMEM_BYTES, stats);
         let offsets = umem::offsets(&socket).map_err(refused("getsockopt XDP_MMAP_OFFSETS"))?;
@@ -273,15 +273,15 @@ impl Ring for XdpRing {
         self.next = (self.next + count) % slots;
         let pushed = self.push(stats);
         self.has_failed |= pushed.is_err();
-        let taken = match pushed {
+        let accepted = match pushed {
             Ok(()) => count,
             Err(_) => count.saturating_sub(self.pending()),
         };
         // Counters include UDP payload only, without the headers below.
-        let short = if taken == count { frame_bytes - last_bytes } else { 0 };
-        let frames_bytes = u64::from(taken) * u64::from(frame_bytes) - u64::from(short);
-        stats.copied_bytes += frames_bytes - u64::from(taken) * FRONT_BYTES as u64;
-        Sent { taken, errno: pushed.err() }
+        let short = if accepted == count { frame_bytes - last_bytes } else { 0 };
+        let frames_bytes = u64::from(accepted) * u64::from(frame_bytes) - u64::from(short);
+        stats.copied_bytes += frames_bytes - u64::from(accepted) * FRONT_BYTES as u64;
+        Sent { accepted, errno: pushed.err() }
     }
 }
 
@@ -337,11 +337,11 @@ mod tests {
             return eprintln!("skip: a kernel without XDP sockets");
         }
         let mut ring = ring();
-        assert_eq!(send(&mut ring), Sent { taken: 5, errno: None });
+        assert_eq!(send(&mut ring), Sent { accepted: 5, errno: None });
         assert_eq!(sent_by("left"), 5);
         sh("ip link set left down");
         let down = Some(Errno::new(libc::ENETDOWN));
-        assert_eq!(send(&mut ring), Sent { taken: 0, errno: down });
+        assert_eq!(send(&mut ring), Sent { accepted: 0, errno: down });
         sh("ip link set left up");
         drop(ring);
         assert_eq!(sent_by("left"), 5);

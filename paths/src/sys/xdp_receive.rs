@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An XDP socket that only receives the frames of one queue of a device.
 //!
-//! Addresses of free frames of the UMEM go to the kernel in the fill ring; received frames come
-//! back in the receive ring, as address and length, in the order of arrival. Bound without asking
-//! for either mode, a socket gets zero-copy where the driver has it, and else copy mode: there the
-//! kernel copies each frame into the UMEM. A frame costs no call: in zero-copy a driver that has
-//! run out of frames requests one wake-up for all the frames that it is then given.
+//! Addresses of free frames of the UMEM go to the kernel in the fill ring; received frames are
+//! returned in the receive ring, as address and length, in the order of arrival. Bound without a
+//! request for either mode, a socket gets zero-copy where the driver has it, and otherwise copy
+//! mode: there the kernel copies each frame into the UMEM. A frame costs no call: in zero-copy a
+//! driver that has run out of frames requests one wake-up for all the frames that it is then given.
 //!
 //! The receive ring has as many entries as there are frames, so it cannot overflow before the fill
 //! ring has run empty; a frame that arrives then is dropped, and counted by the kernel.
@@ -13,7 +13,7 @@
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c` (`__xsk_rcv`,
 //! `xsk_poll`), `net/xdp/xsk_buff_pool.c` (`xp_assign_dev`).
 //!
-//! Does not transmit, and does not take frames of several pieces (`XDP_USE_SG`).
+//! Does not transmit, and does not receive frames of several pieces (`XDP_USE_SG`).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -36,7 +36,8 @@ pub(crate) struct XdpQueue {
     fill: Queue,
     receive: Queue,
     slot_bytes: u64,
-    /// Number of frames at the receive ring's consumer that were seen and not given back.
+    /// Number of frames at the receive ring's consumer that `ready` has counted and that were not
+    /// returned.
     ready: u32,
     /// The receive ring's consumer and the fill ring's producer, both this program's.
     consumed: u32,
@@ -47,7 +48,7 @@ pub(crate) struct XdpQueue {
 }
 
 impl XdpQueue {
-    /// The longest frame that any socket takes.
+    /// The longest frame that any socket receives.
     pub(crate) const FRAME_BYTES_MAX: u32 = SLOT_BYTES_MAX - HEADROOM_BYTES;
 
     /// Opens one for a queue of a device, with `slots` slots for frames of at most `frame_bytes`.
@@ -112,7 +113,7 @@ impl XdpQueue {
     }
 
     /// Returns one of the frames that `ready` counted, in order of arrival, with `before` bytes in
-    /// front of it: written by the device's program, or else zeroes.
+    /// front of it: written by the device's program, or otherwise zeroes.
     pub(crate) fn frame(&self, number: u32, before: usize) -> &[u8] {
         let descriptor = self.descriptor(number);
         let start = usize::try_from(descriptor.addr).ok().and_then(|at| at.checked_sub(before));
@@ -121,13 +122,13 @@ impl XdpQueue {
         if start.checked_add(bytes).is_none_or(|end| end > self.umem.bytes()) {
             return &[];
         }
-        // SAFETY: the kernel has given this slot to us with its descriptor, and writes it no more
-        // before `give_back`, which borrows `self` alone.
+        // SAFETY: the kernel has passed this slot to us with its descriptor, and does not write it
+        // again before `give_back`, which borrows `self` alone.
         unsafe { self.umem.range(Range { start, bytes }) }
     }
 
-    /// Gives the first `count` of them back, to be filled again. True when the driver waits for a
-    /// wake-up ([`Self::wake`]).
+    /// Returns the first `count` of them to the kernel, to be filled again. True when the driver
+    /// waits for a wake-up ([`Self::wake`]).
     pub(crate) fn give_back(&mut self, count: u32) -> bool {
         assert!(count <= self.ready, "frames that are there");
         for number in 0..count {
@@ -140,11 +141,11 @@ impl XdpQueue {
         self.fill.needs_wakeup()
     }
 
-    /// Tells the driver that there are frames to be filled.
+    /// Signals the driver that there are frames to be filled.
     pub(crate) fn wake(&self) {
         let (buffer, address) = (std::ptr::null_mut(), std::ptr::null_mut());
         let socket = self.socket.as_raw_fd();
-        // SAFETY: no byte is asked for and no address.
+        // SAFETY: no bytes and no address are requested.
         let _ = unsafe {
             libc::recvfrom(socket, buffer, 0, libc::MSG_DONTWAIT, address, std::ptr::null_mut())
         };
@@ -168,7 +169,7 @@ impl XdpQueue {
     /// Reads an option whose value is a record of plain numbers.
     fn ask<T: Copy>(&self, option: libc::c_int, record: &mut T) -> Result<(), Errno> {
         let mut bytes = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `record` and its length are alive; both records asked for are plain numbers.
+        // SAFETY: `record` and its length are alive; both requested records are plain numbers.
         let done = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -194,8 +195,8 @@ impl XdpQueue {
     /// many as there are slots.
     fn fill(&mut self, address: u64) {
         let at = self.fill.entry_at(self.filled, size_of::<u64>());
-        // SAFETY: the kernel has read this entry, as the slot it named came back, and reads it no
-        // more before the producer is past it.
+        // SAFETY: the kernel has read this entry, as the slot it named was returned, and does not
+        // read it again before the producer is past it.
         unsafe { self.fill.area.put(at, address) };
         self.filled = self.filled.wrapping_add(1);
     }

@@ -2,12 +2,12 @@
 //! The mapped file, one `send` a step.
 //!
 //! `mmap_send` of table 1-A of the data-paths paper (n copies, 1 mmap and n sends): against
-//! `read_write` it saves the read and its copy, and bytes that the socket does not take cost
+//! `read_write` it saves the read and its copy, and bytes that the socket does not accept cost
 //! nothing. Costs one copy per byte and one call per step of at most 1 MiB or the room in the
 //! socket's buffer.
 //!
 //! When the file has been cut and the cut lies in a step's last page, the step ends with that
-//! page's zeroes, up to the page's end: the call does not show it. The next step returns
+//! page's zeroes, up to the page's end: the call does not report it. The next step returns
 //! [`SendError::Shrunk`].
 //!
 //! Sources: `mmap(2)`, `send(2)` (`MSG_NOSIGNAL`).

@@ -2,7 +2,7 @@
 //! Paths for downloads: ranges of a file to a TCP socket, one step at a time, one file per path.
 //!
 //! A step makes its calls once and does not wait for the peer, so the caller decides the order of
-//! the sockets. It may wait for the *file*: ask [`crate::MappedFile::is_in_cache`] first.
+//! the sockets. It may wait for the *file*: call [`crate::MappedFile::is_in_cache`] first.
 //!
 //! Shared here: the interpretation of a refusal by a TCP socket.
 //!
@@ -45,8 +45,8 @@ pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One way to send a file's range over TCP; belongs to one thread and serves all its connections.
 pub trait DownloadPath: Send {
-    /// Sends as much as the socket takes now of `bytes` bytes from `offset` on; returns the number
-    /// of bytes sent, at least one unless `bytes` is 0. The socket is non-blocking.
+    /// Sends as much as the socket accepts now of `bytes` bytes from `offset` on; returns the
+    /// number of bytes sent, at least one unless `bytes` is 0. The socket is non-blocking.
     ///
     /// [`SendError::Blocked`] means that none was sent; the caller repeats the call when the socket
     /// is writable.
@@ -61,7 +61,7 @@ pub trait DownloadPath: Send {
 
     /// Does the same for ranges, which leave in the order given, as if they were one: returns the
     /// number of bytes sent of all of them, at least one unless each is empty. Where this is not
-    /// implemented, a step is one of the first range.
+    /// implemented, a step sends of the first range only.
     fn send_ranges(
         &mut self,
         source: &MappedFile,
@@ -103,9 +103,9 @@ fn refusal(
     }
 }
 
-/// Sends by `send` as much as the socket takes of the mapped file's `bytes` bytes from `offset` on,
-/// one step at most. Where the file has been cut (`EFAULT`) the remaining part is sent, by as many
-/// calls more.
+/// Sends by `send` as much as the socket accepts of the mapped file's `bytes` bytes from `offset`
+/// on, one step at most. Where the file has been cut (`EFAULT`) the remaining part is sent, by as
+/// many further calls as needed.
 fn send_mapped(
     source: &MappedFile,
     offset: u64,

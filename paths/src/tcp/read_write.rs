@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Read into a buffer, send the buffer. The reference for downloads.
 //!
-//! The way of a plain program. Costs two copies per byte and two calls per step of at most 128 KiB
-//! (15 calls per megabyte), more when the socket takes part of a step: the rest is read again.
+//! The method of a plain program. Costs two copies per byte and two calls per step of at most 128
+//! KiB (15 calls per megabyte), more when the socket accepts part of a step: the rest is read
+//! again.
 //!
 //! Sources: `pread(2)`, `send(2)` (`MSG_NOSIGNAL`).
 //!
-//! Does not wait; the socket is asked with `MSG_DONTWAIT`.
+//! Does not wait; sends use `MSG_DONTWAIT`.
 
 use std::os::fd::BorrowedFd;
 
@@ -29,7 +30,7 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Download(|| Ok(Box::new(ReadWrite { buffer: vec![0; BUFFER_BYTES].into() }))),
 };
 
-/// Bytes of a step: larger ones fall out of the second-level cache between read and send.
+/// Bytes of a step: larger ones exceed the second-level cache between read and send.
 const BUFFER_BYTES: usize = 128 * 1024;
 
 struct ReadWrite {

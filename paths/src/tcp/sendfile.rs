@@ -3,9 +3,9 @@
 //!
 //! Costs no copy and one call per step of at most 4 MiB or the room in the socket's buffer. The
 //! socket refers to the page cache until the peer has acknowledged: a file overwritten in place
-//! meanwhile is sent, and sent again, as it then is.
+//! meanwhile is sent, and retransmitted, with its new content.
 //!
-//! A peer that has closed gives `EPIPE` and SIGPIPE; `sendfile` has no flag against the signal.
+//! A peer that has closed causes `EPIPE` and SIGPIPE; `sendfile` has no flag against the signal.
 //! Rust's runtime ignores SIGPIPE from the start, so a program with a Rust `main` gets the error
 //! alone.
 //!
@@ -35,7 +35,7 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Download(|| Ok(Box::new(Sendfile))),
 };
 
-/// Longer than that of paths that copy: these bytes take as long as a quarter of them there.
+/// Longer than in paths that copy: these bytes need as much time as a quarter of them there.
 const STEP_BYTES_MAX: u64 = 4 << 20;
 
 struct Sendfile;

@@ -6,11 +6,11 @@
 //! pipes open).
 //!
 //! The pipe serves all connections of a thread in turn, so nothing stays in it: bytes that a socket
-//! refuses are discarded, at one call more, and read again when its connection has its next turn.
+//! refuses are discarded, at one call more, and read again when its connection is served next.
 //! Keeping them would save that cost but tie the pipe to one connection.
 //!
-//! A peer that has closed gives `EPIPE` and SIGPIPE, as with `sendfile`; Rust's runtime ignores the
-//! signal.
+//! A peer that has closed causes `EPIPE` and SIGPIPE, as with `sendfile`; Rust's runtime ignores
+//! the signal.
 //!
 //! Sources: `splice(2)`, `pipe(7)`; Linux 6.18 `fs/splice.c` (`splice_to_socket`).
 //!
@@ -63,7 +63,7 @@ impl Splice {
                 Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(filled) => break filled,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                // The pipe is empty, so the cause is no lack of space.
+                // The pipe is empty, so the cause is not a lack of space.
                 Err(errno) if errno.code() == libc::EAGAIN => {
                     return Err(source.host("splice", errno));
                 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mapped file, sent by `io_uring`.
 //!
-//! Does the same as `mmap_send` by another entrance to the kernel. Costs one copy per byte and one
+//! Does the same as `mmap_send` by another interface of the kernel. Costs one copy per byte and one
 //! call per step of at most 1 MiB or the room in the socket's buffer. For one connection a ring is
-//! a longer way to `send`; it is here for that comparison.
+//! a longer way to `send`; the path exists for that comparison.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `mmap(2)`.
 //!
-//! Does not wait; the socket is asked with `MSG_DONTWAIT`, for which the kernel neither arms a poll
-//! nor calls a worker.
+//! Does not wait; sends use `MSG_DONTWAIT`, for which the kernel neither arms a poll nor calls a
+//! worker.
 
 use std::os::fd::BorrowedFd;
 

@@ -3,12 +3,12 @@
 //! `io_uring`.
 //!
 //! A read of at most 64 KiB is linked to the send. Costs one copy per byte, the read, and one call
-//! per step; more when the socket takes part of a step: the rest is read again.
+//! per step; more when the socket accepts part of a step: the rest is read again.
 //!
 //! A buffer is in use until the peer has acknowledged its bytes, so a slow peer, or a fast one far
-//! away, holds as many as its window takes. When all but one are held, steps are copied from the
-//! last (two copies per byte); both kinds of copies are counted, and so are those of the kernel
-//! itself: on loopback everything.
+//! away, holds as many as fit its window. When all but one are held, steps are copied from the last
+//! (two copies per byte); both kinds of copies are counted, and so are those of the kernel itself:
+//! on loopback everything.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`).

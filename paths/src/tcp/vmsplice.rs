@@ -3,26 +3,26 @@
 //!
 //! The one path that sends many ranges of a file in a step ([`DownloadPath::send_ranges`]): the
 //! pictures of an interleaved film are a hundred ranges a segment, which `sendfile` sends by a call
-//! each. Costs no copy and two calls a step of at most the pipe's size, 1 MiB, however many ranges
-//! it holds; a range takes a place in the pipe for each page that it touches. A page of which this
-//! process has no page table entry costs a fault, some 64 KiB at a time.
+//! each. Costs no copy and two calls a step of at most the pipe's size, 1 MiB, for any number of
+//! ranges in it; a range occupies a place in the pipe for each page that it touches. A page of
+//! which this process has no page table entry costs a fault, some 64 KiB at a time.
 //!
-//! It is not opened where the pipe would be shorter than [`STEP_BYTES_MIN`], as those of a user who
-//! has many are (`/proc/sys/fs/pipe-user-pages-soft`): its steps would hold two pages.
+//! It is not opened where the pipe would be shorter than [`STEP_BYTES_MIN`], as for a user who has
+//! many pipes (`/proc/sys/fs/pipe-user-pages-soft`): its steps would hold two pages.
 //!
 //! The pipe serves all connections of a thread in turn, so nothing stays in it: bytes that a socket
 //! refuses are discarded, at one call more. A step behind one that was refused is therefore short,
-//! and each that a socket takes whole makes the next four times as long.
+//! and each step that a socket accepts whole makes the next four times as long.
 //!
 //! When the file has been cut and the cut lies in a step's last page, the step ends with that
-//! page's zeroes, as `mmap_send`'s may. Pages that were in the pipe when the file was cut are sent
-//! as they were.
+//! page's zeroes, as for `mmap_send`. Pages that were in the pipe when the file was cut are sent
+//! with their old content.
 //!
 //! Sources: `vmsplice(2)`, `mmap(2)`, `pipe(7)`; Linux 6.18 `fs/splice.c` (`iter_to_pipe`,
 //! `splice_to_socket`).
 //!
-//! Does not wait for the socket, which has to be non-blocking itself, or give its pages away
-//! (`SPLICE_F_GIFT`): they are the page cache's.
+//! Does not wait for the socket, which has to be non-blocking itself, or gift its pages to the
+//! kernel (`SPLICE_F_GIFT`): they are the page cache's.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -57,7 +57,7 @@ pub(crate) static SPEC: Spec = Spec {
 /// Bytes of a step: the largest pipe of a user without privileges (`/proc/sys/fs/pipe-max-size`).
 const STEP_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes of a step behind one that a socket refused in part or whole, as the next is mostly refused
-/// too: callers try until they are told to wait.
+/// too: callers repeat the call until it returns [`SendError::Blocked`].
 const STEP_BYTES_MIN: u64 = 64 * 1024;
 
 struct Vmsplice {
@@ -69,7 +69,7 @@ struct Vmsplice {
 }
 
 impl Vmsplice {
-    /// Chooses the ranges of the step, within the pipe and what was mapped; returns their bytes.
+    /// Chooses the ranges of the step, within the pipe and the map; returns their bytes.
     fn choose(&mut self, source: &MappedFile, ranges: &[Range<u64>]) -> u64 {
         self.step.clear();
         let page_bytes = page_bytes();
@@ -117,7 +117,7 @@ impl Vmsplice {
                         Err(errno) => Err(refusal("statx", errno, source, stats)),
                     };
                 }
-                // The pipe is empty, so the cause is no lack of space.
+                // The pipe is empty, so the cause is not a lack of space.
                 Err(errno) => return Err(source.host("vmsplice", errno)),
             }
         };
@@ -183,9 +183,9 @@ impl DownloadPath for Vmsplice {
             return Err(ended(source, first.start, stats));
         }
         let sent = self.step(source, bytes, socket, stats);
-        let taken = *sent.as_ref().unwrap_or(&0);
-        stats.bytes += taken;
-        let next = if taken == bytes { 4 * self.step_bytes } else { STEP_BYTES_MIN };
+        let sent_bytes = *sent.as_ref().unwrap_or(&0);
+        stats.bytes += sent_bytes;
+        let next = if sent_bytes == bytes { 4 * self.step_bytes } else { STEP_BYTES_MIN };
         self.step_bytes = next.min(STEP_BYTES_MAX);
         // The bytes were sent; the next step reports a lost pipe.
         let _ = self.pipe.clear(stats);

@@ -4,8 +4,8 @@
 //! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
 //! each page is looked up and pinned, and the kernel reports when the peer has acknowledged them.
 //! Costs no copy and three calls per step of at most 1 MiB: the socket's identity (`SO_COOKIE`),
-//! the send, and taking one report off the socket's error queue. A socket seen for the first time
-//! costs two more. A report is taken after a refused send too, because reports in the queue make
+//! the send, and reading one report from the socket's error queue. A socket used for the first time
+//! costs two more. A report is read after a refused send too, because reports in the queue make
 //! `poll(2)` return `POLLERR` without waiting.
 //!
 //! Reports name sends by number, and a path object serves many connections, whose descriptors are
@@ -19,14 +19,13 @@
 //! them on loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those
 //! of the last steps may never be read, and end with the socket.
 //!
-//! When the file has been cut, a step may end with the zeroes of the last page, as `mmap_send`'s
-//! may.
+//! When the file has been cut, a step may end with the zeroes of the last page, as for `mmap_send`.
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`, 6.18 `net/ipv4/tcp.c`
 //! (`tcp_sendmsg_locked`), `net/core/skbuff.c` (`__msg_zerocopy_callback`).
 //!
 //! Does not protect the file's content: bytes overwritten in place before they are acknowledged are
-//! sent, and sent again, as they then are.
+//! sent, and retransmitted, with their new content.
 
 use std::os::fd::BorrowedFd;
 
@@ -50,10 +49,10 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Download(|| Ok(Box::new(Zerocopy { sockets: Vec::new() }))),
 };
 
-/// Sockets that a path object remembers, the one used longest ago forgotten first.
+/// Sockets that a path object remembers; the one used longest ago is forgotten first.
 const SOCKETS_MAX: usize = 256;
 
-/// A socket by its cookie, and its unreported sends; `None` when their numbers are not known.
+/// A socket by its cookie, and its unreported sends; `None` when their numbers are unknown.
 #[derive(Debug)]
 struct Known {
     cookie: u64,
@@ -69,7 +68,7 @@ impl Zerocopy {
     /// Returns the record of the socket, to be put back at the end of `sockets`.
     fn known(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<Known, Errno> {
         let cookie = sys::cookie(socket, stats)?;
-        // Downloads come in runs of steps: the one sought is mostly the last.
+        // Downloads come in runs of steps: the wanted one is mostly the last.
         if let Some(at) = self.sockets.iter().rposition(|known| known.cookie == cookie) {
             return Ok(self.sockets.remove(at));
         }
@@ -115,7 +114,7 @@ impl DownloadPath for Zerocopy {
     }
 }
 
-/// Sends as much as the socket takes, and takes a report.
+/// Sends as much as the socket accepts, and reads a report.
 fn send(
     unreported: &mut Unreported,
     map: &FileMap,
@@ -129,11 +128,11 @@ fn send(
         sent = sys::send_mapped_zerocopy(socket, map, offset, bytes, stats);
     }
     match sent {
-        Ok(taken) => unreported.sent(taken as u64),
+        Ok(accepted) => unreported.sent(accepted as u64),
         Err(errno) if errno.code() == libc::ENOBUFS => {
             sent = sys::send_mapped(socket, map, offset, bytes, stats);
         }
-        // TCP uses a number for bytes that it takes, and none when it takes nothing.
+        // TCP uses a number for bytes that it accepts, and none when it accepts nothing.
         Err(_) => {}
     }
     // The report may not have arrived yet.

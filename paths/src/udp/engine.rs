@@ -4,8 +4,8 @@
 //! The three differ in the source of the bytes (file or map) and in the number of packets a call
 //! carries. Some datagrams are read and sent instead, at two calls and two copies: a datagram that
 //! crosses a page border at an odd byte (reason: [`crate::file_datagrams`]), one longer than the
-//! engine takes, and one of more fragments than the kernel takes. A call then carries the datagrams
-//! before it.
+//! engine accepts, and one of more fragments than the kernel accepts. A call then carries the
+//! datagrams before it.
 //!
 //! When the file has been cut, no datagram after the last whole one leaves; from a map, the page of
 //! the cut is sent to its end, see [`crate::MappedFile`].
@@ -143,7 +143,7 @@ impl EngineSender {
     }
 }
 
-/// Returns the number of packets of `run`, from its first on, that the engine takes.
+/// Returns the number of packets of `run`, from its first on, that the engine accepts in one call.
 fn taken_together(
     datagrams: &FileDatagrams<'_>,
     batch: &Batch<'_>,
@@ -163,7 +163,7 @@ fn is_whole(batch: &Batch<'_>, run: SegmentRun, sent: Sent) -> bool {
     sent.packets > 0 && sent.bytes == batch.run_bytes(run.first, sent.packets)
 }
 
-/// Returns the failure of a call that sent fewer packets than asked: the file has no more whole
+/// Returns the failure of a call that sent fewer packets than requested: the file has no more whole
 /// ones.
 fn ended(range: RunRange<'_>, sent: Sent, stats: &mut SendStats) -> SendFailure {
     let at = match range.source.size_now(stats) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Read a datagram's bytes into a buffer, send the buffer. The reference.
 //!
-//! The way of a plain program: `read_write` of table 1-A of the data-paths paper (2n copies, n
+//! The method of a plain program: `read_write` of table 1-A of the data-paths paper (2n copies, n
 //! reads and n writes). Costs two copies per byte and two calls per packet.
 //!
 //! Sources: `pread(2)`, `send(2)`.

@@ -13,7 +13,7 @@ use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream_path::PacketsPerCall;
 
 /// `sendfile` (UDP) of table 1-A of the data-paths paper (no copy, n calls). Costs no copy and one
-/// call per packet. Each call passes the kernel's pipe and corks the socket for it.
+/// call per packet. Each call goes through the kernel's pipe and corks the socket for it.
 pub(crate) static SPEC: Spec = Spec {
     name: "sendfile",
     transport: Transport::Udp,

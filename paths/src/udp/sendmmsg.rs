@@ -8,7 +8,7 @@
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
 //! Does not use UDP segmentation, and does not report why a message in the middle was refused: the
-//! kernel does not return that reason, and gets the rest again.
+//! kernel does not return that reason, and the caller sends the rest again.
 
 use std::os::fd::AsFd;
 

@@ -55,7 +55,7 @@ impl Splice {
         Ok(Self { page_bytes, pipe, copy_sender: CopySender::new() })
     }
 
-    /// Sends the range by way of the pipe, or nothing of it and leaves the pipe empty.
+    /// Sends the range through the pipe, or nothing of it and leaves the pipe empty.
     fn send(
         &mut self,
         range: RunRange<'_>,

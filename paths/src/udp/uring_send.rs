@@ -6,7 +6,7 @@
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
 //!
-//! Does not read mapped bytes. A cut file gives `EFAULT`; behind the cut, to the end of its page,
+//! Does not read mapped bytes. A cut file causes `EFAULT`; behind the cut, to the end of its page,
 //! the kernel sends zeroes ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;

@@ -20,7 +20,8 @@
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`); Linux 6.18 `io_uring/rsrc.c`.
 //!
 //! Does not wait until the packets have left. A read of pages that are not in the page cache waits
-//! for the disk, or for a worker of the kernel's where the file system cannot be asked.
+//! for the disk, or for a worker of the kernel where the file system does not support non-blocking
+//! reads.
 
 use std::os::fd::AsFd;
 

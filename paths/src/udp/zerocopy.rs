@@ -2,26 +2,26 @@
 //! The mapped file, `MSG_ZEROCOPY` of a whole run, cut into datagrams by the kernel.
 //!
 //! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
-//! each page is looked up and pinned, and the kernel reports when it has let go of them. Costs no
-//! copy and two calls per run: the send, and taking one report off the socket's error queue, so
+//! each page is looked up and pinned, and the kernel reports when it has released them. Costs no
+//! copy and two calls per run: the send, and reading one report from the socket's error queue, so
 //! that no more than a few are ever in it. A device that is slow to send makes reports late; those
 //! of a stream's last runs may never be read, and end with the socket.
 //!
 //! Bytes that the kernel copied nevertheless are in [`SendStats::zerocopy_copied_bytes`]: on
-//! loopback and into a veth peer all of them, without checksum offload too, and datagrams above the
+//! loopback, into a veth peer and without checksum offload all of them, and datagrams above the
 //! MTU, which are sent in fragments. One send refers to at most 17 page fragments
 //! (`MAX_SKB_FRAGS`); 65,507 bytes of a file in one range never touch more, which is why this path
 //! is for files and not for payloads with headers between them.
 //!
 //! The kernel accounts for sends under way with the socket's option memory (`optmem_max`) and the
-//! user's locked memory (`RLIMIT_MEMLOCK`); when either is used up (`ENOBUFS`), or 128 reports are
-//! outstanding, reports are taken and the run is sent by a copy, counted as one.
+//! user's locked memory (`RLIMIT_MEMLOCK`); when either is exhausted (`ENOBUFS`), or 128 reports
+//! are outstanding, reports are read and the run is sent by a copy, counted as one.
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`; 6.18 `net/ipv4/ip_output.c`
 //! (`__ip_append_data`), `net/core/skbuff.c` (`msg_zerocopy_realloc`, `skb_orphan_frags_rx`).
 //!
 //! Does not protect the file's content: bytes overwritten in place before the device has sent them
-//! are sent as they then are. Does not read mapped bytes: see [`crate::MappedFile`].
+//! are sent with their new content. Does not read mapped bytes: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 
@@ -70,7 +70,7 @@ impl StreamPath for Zerocopy {
     }
 }
 
-/// Sends a run and takes a report.
+/// Sends a run and reads a report.
 fn send(
     range: RunRange<'_>,
     unreported: &mut Unreported,

@@ -64,7 +64,7 @@ fn streams_cost_the_calls_and_copies_they_claim() {
     }
 }
 
-/// A track has single packets of all lengths between its runs. The socket is told the size of runs
+/// A track has single packets of all lengths between its runs. The socket's segment size is set
 /// once: neither a shorter packet nor the run behind it costs a call more than it claims.
 #[test]
 fn a_shorter_packet_between_runs_costs_no_call_of_its_own() {

@@ -16,7 +16,7 @@ use crate::stream_paths;
 #[ignore = "run by a_tracer_counts_the_calls_that_the_stats_have"]
 fn inside_a_tracer() {
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(100) });
-    // Mapping is a call for each file, not for a send.
+    // Mapping costs a call per file, not per send, so it is done before tracing begins.
     asset.source.map().unwrap();
     asset.image.map().unwrap();
     let pieces = asset.pieces(0..100);
@@ -27,10 +27,10 @@ fn inside_a_tracer() {
         for _ in 0..2 {
             let mut stats = SendStats::default();
             tracer::begin();
-            let taken = path.send(&batch, &mut to, &mut stats);
+            let accepted = path.send(&batch, &mut to, &mut stats);
             tracer::end();
             tracer::counted(spec, stats.calls);
-            assert_eq!(taken, Ok(100));
+            assert_eq!(accepted, Ok(100));
         }
     }
     for spec in PATHS {
@@ -66,8 +66,8 @@ fn residence_inside_a_tracer() {
 #[test]
 fn residence_of_a_mebibyte_is_two_calls() {
     let Some(trace) = trace_of("counted::residence_inside_a_tracer") else { return };
-    let (calls, said) = (&tracer::calls(&trace)[0], &tracer::counts(&trace)[0]);
-    if said.counted == 0 || !calls[0].contains("= 0") {
+    let (calls, count) = (&tracer::calls(&trace)[0], &tracer::counts(&trace)[0]);
+    if count.counted == 0 || !calls[0].contains("= 0") {
         return eprintln!("skip: pages of this file are not counted here: {calls:?}");
     }
     assert_eq!(calls.len(), 2, "{calls:?}");
@@ -77,7 +77,7 @@ fn residence_of_a_mebibyte_is_two_calls() {
 fn a_tracer_counts_the_calls_that_the_stats_have() {
     let Some(trace) = trace_of("counted::inside_a_tracer") else { return };
     let counts = tracer::counts(&trace);
-    // The trace has each stream path twice, and downloads.
+    // The trace has each stream path twice, and each download path once.
     assert!(counts.len() > 2 * stream_paths().len(), "{counts:?}");
     for count in counts {
         assert!(count.counted > 0, "{count:?}");

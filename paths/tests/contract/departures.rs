@@ -89,7 +89,7 @@ fn by_a_pair_with_fq() {
         assert!(Instant::now() < first, "{spec}: sending does not wait");
         for departure in 0..10_u32 {
             let due = first + apart * departure;
-            // The last moment before it: what is due later has not come.
+            // The last moment before it: packets due later have not arrived.
             std::thread::sleep((due + apart / 2).saturating_duration_since(Instant::now()));
             peer.take_in();
             let (received, late) = (peer.received.len() as u32, due.elapsed());
@@ -125,7 +125,7 @@ fn by_a_pair_with_etf() {
         let long_ago = asset.batch(feed, 0..2, &pieces).departing(Departure::at_ns(1));
         let _ = path.send(&long_ago, &mut to, &mut stats);
         assert!(to.take_missed_departures() > 0, "{spec}");
-        // Later than a slow guest needs: what is late for an `etf` is refused.
+        // Later than a slow guest needs: an `etf` refuses packets that are late.
         let first = Instant::now() + Duration::from_secs(5);
         let times = (first, Duration::from_millis(1));
         send_spread(&asset, (feed, &mut *path), &mut to, &queue, times);

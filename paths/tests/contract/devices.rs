@@ -51,8 +51,8 @@ fn inside_a_slow_pair() {
     assert_eq!(wrong_checksums(), 0);
 }
 
-/// Without a carrier frames are lost as on an unplugged wire, and no sender waits; with it new
-/// frames arrive, and none of the lost ones.
+/// Without a carrier frames are lost as on an unplugged wire, and no sender waits; with a carrier
+/// new frames arrive, and none of the lost ones.
 #[test]
 fn a_pulled_wire_holds_nobody_up() {
     run_alone(PAIR, "devices::inside_a_pair_without_carrier");
@@ -181,9 +181,10 @@ fn two_threads(queues: usize) {
         assert_eq!(one.send(&batch, &mut to, &mut stats), Ok(20), "{spec}");
         let second = other.send(&batch, &mut to, &mut stats);
         if spec.name == "xdp" && queues == 1 {
-            let said = "no queue of left is free for an XDP socket; each serves one sending thread";
+            let expected =
+                "no queue of left is free for an XDP socket; each serves one sending thread";
             let refusal = second.unwrap_err().to_string();
-            assert_eq!(refusal, format!("frames to {}: {said}", to.name()));
+            assert_eq!(refusal, format!("frames to {}: {expected}", to.name()));
         } else {
             assert_eq!(second, Ok(20), "{spec}");
         }
@@ -195,7 +196,7 @@ fn two_threads(queues: usize) {
         let (_, _, mut third) = device_paths().into_iter().find(same).unwrap();
         let mut stats = SendStats::default();
         let start = Instant::now();
-        let taken = loop {
+        let outcome = loop {
             match third.send(&batch, &mut to, &mut stats) {
                 Err(SendError::Unframed { reason: Unframed::NoQueue { .. }, .. })
                     if start.elapsed() < Duration::from_secs(20) =>
@@ -205,7 +206,7 @@ fn two_threads(queues: usize) {
                 outcome => break outcome,
             }
         };
-        assert_eq!(taken, Ok(20), "{spec}");
+        assert_eq!(outcome, Ok(20), "{spec}");
         assert_received(&peer.all(20), &asset.datagrams, &spec.to_string());
     }
 }

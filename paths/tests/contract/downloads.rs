@@ -14,7 +14,7 @@ use paths::{DownloadPath, Host, MappedFile, Open, PATHS, SendError, SendStats, S
 use crate::harness::skip;
 use crate::opened;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
     let mut usable = Vec::new();
@@ -41,7 +41,7 @@ fn file_of(bytes: usize) -> (MappedFile, Vec<u8>) {
 pub(crate) fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let (server, _) = listener.accept().unwrap();
     server.set_nonblocking(true).unwrap();
     (server, client)
@@ -56,7 +56,7 @@ fn reader(mut client: TcpStream) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-/// Steps until `bytes` bytes are sent or an error ends it; also counts the steps.
+/// Repeats steps until `bytes` bytes are sent or an error ends it; also counts the steps.
 fn download(
     path: &mut dyn DownloadPath,
     source: &MappedFile,
@@ -67,7 +67,7 @@ fn download(
     let (mut sent, mut steps) = (0, 0);
     let start = Instant::now();
     while sent < bytes {
-        assert!(start.elapsed() < PATIENCE, "{sent} of {bytes} after {PATIENCE:?}");
+        assert!(start.elapsed() < TIMEOUT, "{sent} of {bytes} after {TIMEOUT:?}");
         steps += 1;
         match path.send(source, offset + sent, bytes - sent, socket.as_fd(), stats) {
             Ok(0) => panic!("a step of 0 bytes"),
@@ -113,7 +113,7 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
                 assert!(arrived[1..] == content[offset..offset + bytes], "{what}");
                 assert_eq!((stats.bytes, stats.packets), (bytes as u64, 0), "{what}");
                 let fewest = claimed_calls(spec) * steps;
-                // A pipe is emptied of bytes that the socket did not take.
+                // A pipe is emptied of bytes that the socket did not accept.
                 let has_pipe = matches!(spec.name, "splice" | "vmsplice");
                 let most = if has_pipe { fewest + steps } else { fewest };
                 let calls = stats.calls;
@@ -174,7 +174,7 @@ fn download_ranges(
 ) -> (u64, Result<(), SendError>) {
     let (start, mut steps) = (Instant::now(), 0);
     while ranges.iter().any(|range| !range.is_empty()) {
-        assert!(start.elapsed() < PATIENCE, "{ranges:?} are left after {PATIENCE:?}");
+        assert!(start.elapsed() < TIMEOUT, "{ranges:?} are left after {TIMEOUT:?}");
         steps += 1;
         match path.send_ranges(source, &ranges, socket.as_fd(), stats) {
             Ok(0) => panic!("a step of 0 bytes"),
@@ -228,7 +228,7 @@ fn ranges_arrive_in_the_order_given() {
     }
 }
 
-/// A step of `vmsplice` takes as many ranges as its pipe has room for; of other paths, one.
+/// A step of `vmsplice` sends as many ranges as its pipe has room for; of other paths, one.
 #[test]
 fn many_ranges_cost_two_calls_where_the_socket_takes_them() {
     let (source, content) = file_of(1 << 20);
@@ -248,7 +248,7 @@ fn many_ranges_cost_two_calls_where_the_socket_takes_them() {
     }
 }
 
-/// In the middle of a step, in a page and at its border, and before the first byte.
+/// Cuts the file in the middle of a step, in a page and at its border, and before the first byte.
 #[test]
 fn ranges_of_a_file_shorter_than_promised_are_sent_to_its_end() {
     for (spec, mut path) in download_paths() {
@@ -333,8 +333,8 @@ fn a_file_shorter_than_promised_is_sent_to_its_end() {
     }
 }
 
-/// A step that ends in the page of the cut is invisible to the mapped paths: behind the cut they
-/// send that page's zeroes.
+/// The mapped paths do not detect a cut in the last page of a step: behind the cut they send that
+/// page's zeroes.
 #[test]
 fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
     for (spec, mut path) in download_paths() {
@@ -358,7 +358,8 @@ fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
     }
 }
 
-/// A path object serves connections in turn; bytes that one does not take are not sent to another.
+/// A path object serves connections in turn; bytes that one does not accept are not sent to
+/// another.
 #[test]
 fn connections_in_turn_get_their_own_bytes() {
     let (source, content) = file_of(12 << 20);

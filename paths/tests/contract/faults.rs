@@ -22,7 +22,7 @@ use crate::{send_from, stream_paths};
 
 const PAGE_BYTES: u64 = 4096;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Checks that all packets before a file's cut arrive, and that the send then returns the file's
 /// end. Further bytes lie in the page of the cut: correct up to it, and zeroes or none behind.
@@ -71,7 +71,7 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
             assert!(end <= reach, "{what}: {number} reaches beyond the page of the cut");
             assert!(spec.copies_per_byte < 2, "{what}: {number} was read");
         }
-        // The stream is over, and returns that again without sending.
+        // The stream has ended, and returns that again without sending.
         let mut stats = SendStats::default();
         let again = send_on(whole as u32 + 8, &mut peer, &mut stats);
         assert_eq!(again, Err(SendError::Shrunk { at: cut }), "{what}: again");
@@ -94,7 +94,7 @@ fn a_file_cut_while_it_is_sent_is_sent_up_to_the_cut() {
     }
 }
 
-/// Packets of a cut file do not get in front of the next asset's packets.
+/// Packets of a cut file are not sent in front of the next asset's packets.
 #[test]
 fn a_cut_file_leaves_nothing_behind_in_the_socket() {
     // The cut lies in the middle of a packet, then on the border between two.
@@ -220,8 +220,8 @@ fn a_report_from_before_the_peer_was_there_loses_no_packet() {
     }
 }
 
-/// A device whose MTU is less than a packet refuses segmentation; the packets then go one by one,
-/// in fragments.
+/// A device whose MTU is less than a packet refuses segmentation; the packets are then sent one by
+/// one, in fragments.
 #[test]
 fn a_packet_larger_than_the_mtu_makes_segments_fall_once() {
     network::run(Owner::User, "ip link set lo up mtu 1000", "faults::inside_a_small_mtu");
@@ -279,9 +279,9 @@ fn inside_a_silent_network() {
         let mut stats = SendStats::default();
         let pieces = asset.pieces(0..300);
         let batch = asset.batch(feed, 0..300, &pieces);
-        let taken = path.send(&batch, &mut to, &mut stats).unwrap();
-        assert!((1..300).contains(&taken), "{spec}: {taken} taken");
-        let counted = (u64::from(taken), u64::from(taken) * SEGMENT_BYTES as u64);
+        let accepted = path.send(&batch, &mut to, &mut stats).unwrap();
+        assert!((1..300).contains(&accepted), "{spec}: {accepted} taken");
+        let counted = (u64::from(accepted), u64::from(accepted) * SEGMENT_BYTES as u64);
         assert_eq!((stats.packets, stats.bytes), counted, "{spec}");
         assert_eq!(stats.refused, 1, "{spec}");
         let blocked = path.send(&batch, &mut to, &mut stats);
@@ -289,7 +289,7 @@ fn inside_a_silent_network() {
         assert_eq!((stats.packets, stats.refused), (counted.0, 2), "{spec}");
 
         sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:02 dev left nud permanent"));
-        let mut next = taken;
+        let mut next = accepted;
         let mut arrived = Vec::new();
         while next < 300 {
             wire.take_in(&mut arrived);
@@ -297,14 +297,14 @@ fn inside_a_silent_network() {
             let end = (next + 10).min(300);
             let pieces = asset.pieces(next..end);
             match path.send(&asset.batch(feed, next..end, &pieces), &mut to, &mut stats) {
-                Ok(taken) => next += taken,
+                Ok(accepted) => next += accepted,
                 Err(SendError::Blocked) => std::thread::yield_now(),
                 Err(error) => panic!("{spec}: {error}"),
             }
         }
         assert_eq!((stats.packets, to.take_segment_limit_lowered()), (300, None), "{spec}");
         let start = Instant::now();
-        while arrived.len() < stream.len() && start.elapsed() < PATIENCE {
+        while arrived.len() < stream.len() && start.elapsed() < TIMEOUT {
             wire.take_in(&mut arrived);
         }
         wire.take_in(&mut arrived);
@@ -342,7 +342,8 @@ fn inside_a_limit_of_files() {
             Ok(mut path) => {
                 let pieces = asset.pieces(0..20);
                 let batch = asset.batch(feed, 0..20, &pieces);
-                sent = path.send(&batch, &mut to, &mut stats).map(|taken| assert_eq!(taken, 20));
+                sent =
+                    path.send(&batch, &mut to, &mut stats).map(|accepted| assert_eq!(accepted, 20));
             }
             Err(error) => {
                 assert!(error.to_string().ends_with("EMFILE"), "{spec}: {error}");
@@ -378,7 +379,7 @@ impl Wire {
     }
 }
 
-/// An unprivileged user with many pipes open gets a short one for `sendfile`, which then takes a
+/// An unprivileged user with many pipes open gets a short one for `sendfile`, which then sends a
 /// run in steps. A refusal of the last step must not leave the first corked, nor send it twice.
 #[test]
 fn a_short_pipe_and_a_refusal_lose_nothing_and_double_nothing() {

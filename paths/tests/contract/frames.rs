@@ -102,7 +102,7 @@ fn inside_a_pair() {
         shapes.extend([1, 2, 49].map(|packets| sized(packets, bytes, bytes)));
         shapes.push(sized(5, bytes, HEAD_BYTES + 5));
     }
-    // Sizes lie around the ring's 512 slots, and go round it more than once.
+    // Sizes lie around the ring's 512 slots, and wrap around it more than once.
     shapes.extend([511, 512, 513, 1200].map(Shape::full));
     for offset in [1, 4, 2049, 4095, 4097] {
         shapes.push(Shape { offset, ..Shape::full(60) });
@@ -199,7 +199,7 @@ fn inside_a_pair_counted() {
             };
             let mut calls = u64::from(calls);
             if spec.name == "xdp" && Host::here().kernel() < (6, 17) {
-                // Older kernels take 32 frames a call.
+                // Older kernels send 32 frames a call.
                 calls += PACKETS.div_ceil(32) - 1;
             }
             assert_eq!(stats.calls, calls, "{spec}: calls, round {round}");
@@ -239,10 +239,10 @@ fn inside_a_traced_pair() {
         for _ in 0..2 {
             let mut stats = SendStats::default();
             tracer::begin();
-            let taken = path.send(&batch, &mut to, &mut stats);
+            let accepted = path.send(&batch, &mut to, &mut stats);
             tracer::end();
             tracer::counted(spec, stats.calls);
-            assert_eq!(taken, Ok(100));
+            assert_eq!(accepted, Ok(100));
         }
     }
 }
@@ -308,15 +308,15 @@ fn inside_a_pair_with_refusals() {
     for (spec, _, mut path) in device_paths() {
         let path = &mut *path;
         let too_large = say(path, "10.99.0.2:9", 1473).to_string();
-        let said = "a datagram of 1473 bytes; left carries 1472 in a frame";
-        assert_eq!(too_large, format!("frames to 10.99.0.2:9: {said}"), "{spec}");
+        let expected = "a datagram of 1473 bytes; left carries 1472 in a frame";
+        assert_eq!(too_large, format!("frames to 10.99.0.2:9: {expected}"), "{spec}");
         let unknown = say(path, "10.99.0.77:9", 1328).to_string();
-        let said = "no neighbour entry for 10.99.0.77 on left; \
+        let expected = "no neighbour entry for 10.99.0.77 on left; \
                     send to it by a socket first, or make the entry permanent";
-        assert_eq!(unknown, format!("frames to 10.99.0.77:9: {said}"), "{spec}");
+        assert_eq!(unknown, format!("frames to 10.99.0.77:9: {expected}"), "{spec}");
         let loopback = say(path, "10.98.0.5:9", 1328).to_string();
-        let said = "lo is not an Ethernet device (type 772 of netdevice(7))";
-        assert_eq!(loopback, format!("frames to 10.98.0.5:9: {said}"), "{spec}");
+        let expected = "lo is not an Ethernet device (type 772 of netdevice(7))";
+        assert_eq!(loopback, format!("frames to 10.98.0.5:9: {expected}"), "{spec}");
     }
     // A neighbour that is being resolved blocks the path, which then sends to it.
     for (number, (spec, _, mut path)) in device_paths().into_iter().enumerate() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTP in frames on an RTSP connection: every path, every shape, every fault, over TCP on loopback.
 //!
-//! The bytes that arrive are compared with frames made here, packet by packet, so a packet that a
-//! full socket cuts in two must go on where it was cut.
+//! The received bytes are compared with frames made here, packet by packet, so a packet that a full
+//! socket cuts in two must continue where it was cut.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use paths::{
 use crate::downloads::connection;
 use crate::harness::noise;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// `$`, channel, two bytes of length; then 12 bytes of RTP.
 const HEAD_BYTES: usize = 16;
 /// A frame with 7 packets of transport stream.
@@ -107,13 +107,13 @@ impl Framed {
     ) -> Result<(), SendError> {
         let (mut next, start) = (0, Instant::now());
         while next < self.packets || to.rest_bytes() > 0 {
-            assert!(start.elapsed() < PATIENCE, "{next} packets after {PATIENCE:?}");
+            assert!(start.elapsed() < TIMEOUT, "{next} packets after {TIMEOUT:?}");
             let sent = match next < self.packets {
                 true => self.send((feed, &mut *path), (next, count), to, stats),
                 false => to.flush(stats).map(|()| 0),
             };
             match sent {
-                Ok(taken) => next += taken,
+                Ok(accepted) => next += accepted,
                 Err(SendError::Blocked) => thread::sleep(Duration::from_micros(100)),
                 Err(error) => return Err(error),
             }
@@ -190,13 +190,13 @@ fn a_socket_that_takes_parts_of_packets_gets_every_byte_once() {
         let arrived = reader(client);
         let start = Instant::now();
         while next < shape.packets || to.rest_bytes() > 0 {
-            assert!(start.elapsed() < PATIENCE, "{spec}: {next} packets after {PATIENCE:?}");
+            assert!(start.elapsed() < TIMEOUT, "{spec}: {next} packets after {TIMEOUT:?}");
             let sent = match next < shape.packets {
                 true => shape.send((feed, &mut *path), (next, 44), &mut to, &mut stats),
                 false => to.flush(&mut stats).map(|()| 0),
             };
             match sent {
-                Ok(taken) => next += taken,
+                Ok(accepted) => next += accepted,
                 Err(SendError::Blocked) => thread::sleep(Duration::from_micros(50)),
                 Err(error) => panic!("{spec}: {error}"),
             }
@@ -256,7 +256,7 @@ fn a_reader_that_stops_blocks_and_then_gets_all() {
         let blocked = loop {
             assert!(next < shape.packets, "{spec}: all of it fits the socket");
             match shape.send((feed, &mut *path), (next, 44), &mut to, &mut stats) {
-                Ok(taken) => next += taken,
+                Ok(accepted) => next += accepted,
                 Err(error) => break error,
             }
         };
@@ -265,9 +265,9 @@ fn a_reader_that_stops_blocks_and_then_gets_all() {
         let arrived = reader(client);
         let start = Instant::now();
         while next < shape.packets || to.rest_bytes() > 0 {
-            assert!(start.elapsed() < PATIENCE, "{spec}: {next} packets");
+            assert!(start.elapsed() < TIMEOUT, "{spec}: {next} packets");
             match shape.send((feed, &mut *path), (next, 44), &mut to, &mut stats) {
-                Ok(taken) => next += taken,
+                Ok(accepted) => next += accepted,
                 Err(SendError::Blocked) => thread::sleep(Duration::from_micros(100)),
                 Err(error) => panic!("{spec}: {error}"),
             }
@@ -277,7 +277,7 @@ fn a_reader_that_stops_blocks_and_then_gets_all() {
     }
 }
 
-/// A message waits for the rest of the frame that has begun, and never stands inside it.
+/// A message waits for the rest of the frame that has begun, and is never sent inside it.
 #[test]
 fn a_message_stands_between_frames() {
     let shape = Framed::new(12_000, FRAME_BYTES, FRAME_BYTES);
@@ -286,14 +286,14 @@ fn a_message_stands_between_frames() {
         let (mut to, socket, client) = output();
         let mut stats = SendStats::default();
         let mut next = 0;
-        while let Ok(taken) = shape.send((feed, &mut *path), (next, 44), &mut to, &mut stats) {
-            next += taken;
+        while let Ok(accepted) = shape.send((feed, &mut *path), (next, 44), &mut to, &mut stats) {
+            next += accepted;
         }
         to.write(message, &mut stats).unwrap();
         let arrived = reader(client);
         let start = Instant::now();
         while to.flush(&mut stats).is_err() {
-            assert!(start.elapsed() < PATIENCE, "{spec}");
+            assert!(start.elapsed() < TIMEOUT, "{spec}");
             thread::sleep(Duration::from_micros(100));
         }
         drop((to, socket));
@@ -315,8 +315,8 @@ fn a_reader_that_closes_is_gone_and_kills_nobody() {
     }
 }
 
-/// A file cut to nothing reports its end; bytes of a frame that has begun are made up with zeroes
-/// at most, so that the connection stays in order.
+/// A file cut to nothing reports its end; bytes of a frame that has begun are replaced by zeroes at
+/// most, so that the connection remains in sync.
 #[test]
 fn a_shrunken_file_ends_the_frames_at_a_packet() {
     for (spec, feed, mut path) in interleaved_paths() {

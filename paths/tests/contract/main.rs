@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract of the list of paths: every member, every shape, every fault.
 //!
-//! Each test walks `paths::PATHS` or `paths::INTERLEAVED_PATHS`, so a new member of the list is
-//! tested without further code. Datagrams are compared one by one with the expected ones, and
-//! counts with claims.
+//! Each test iterates over `paths::PATHS` or `paths::INTERLEAVED_PATHS`, so a new member of the
+//! list is tested without further code. Datagrams are compared one by one with the expected ones,
+//! and counts with claims.
 //!
-//! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` walks these
+//! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` tests these
 //! stream paths by socket and leaves the others out.
 //!
 //! Does not measure time. The laboratory measures CPU cost.
@@ -92,9 +92,9 @@ fn send_from(
         let end = asset.packets().min(next + peer.room_packets(asset.shape.segment_bytes));
         let pieces = asset.pieces(next..end);
         let batch = asset.batch(feed, next..end, &pieces);
-        let taken = path.send(&batch, to, stats);
+        let accepted = path.send(&batch, to, stats);
         peer.take_in();
-        next += taken?;
+        next += accepted?;
         if next == asset.packets() {
             return Ok(());
         }

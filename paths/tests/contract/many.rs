@@ -77,7 +77,7 @@ fn nobody() -> Destination {
     Destination::new(socket, "nobody").unwrap()
 }
 
-/// Full sockets are left for later, and the others are served.
+/// Full sockets are left for a later send, and the others are served.
 #[test]
 fn a_full_destination_holds_up_no_other() {
     let setup = "ip link set lo up && ip link add left type veth peer name right \
@@ -110,7 +110,9 @@ fn beside_a_silent_network() {
             let [first, full, last] = dues.map(|due| due.outcome);
             assert_eq!((first, last), (Ok(5), Ok(5)), "{spec}");
             match full {
-                Ok(taken) => assert!(round == 0 && (1..300).contains(&taken), "{spec}: {taken}"),
+                Ok(accepted) => {
+                    assert!(round == 0 && (1..300).contains(&accepted), "{spec}: {accepted}");
+                }
                 error => assert!(round == 1 && error == Err(SendError::Blocked), "{spec}"),
             }
         }

@@ -11,7 +11,7 @@ use rustix::net::sockopt::{
 };
 
 /// Longest wait for a datagram that was sent.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
@@ -41,7 +41,7 @@ impl Peer {
         self.socket.local_addr().unwrap()
     }
 
-    /// Returns the number of packets that surely fit the granted receive buffer, where each is
+    /// Returns the number of packets that certainly fit the granted receive buffer, where each is
     /// charged with more than its bytes.
     pub(crate) fn room_packets(&self, segment_bytes: usize) -> u32 {
         let granted_bytes = socket_recv_buffer_size(&self.socket).unwrap();
@@ -72,7 +72,7 @@ impl Peer {
         let start = Instant::now();
         loop {
             self.take_in();
-            if done(&self.received) || start.elapsed() > PATIENCE {
+            if done(&self.received) || start.elapsed() > TIMEOUT {
                 return;
             }
             std::thread::sleep(Duration::from_micros(200));

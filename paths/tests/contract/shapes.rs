@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A batch of any shape arrives packet by packet, as it was to be sent.
+//! A batch of any shape arrives packet by packet, as intended.
 
 use paths::{Feed, SEGMENTS_MAX, SendStats};
 

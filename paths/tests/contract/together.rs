@@ -18,7 +18,7 @@ use crate::stream_paths;
 const SESSIONS: usize = 100;
 
 /// Packets of a session in a round: more than a run, and no more than a peer's receive buffer
-/// surely holds.
+/// certainly holds.
 const PACKETS_MAX: u32 = 60;
 
 /// Rounds of sends to each session.
@@ -182,7 +182,7 @@ fn inside_a_network_with_silent_peers() {
             fill(&mut *path, feed, &assets, &mut sessions[FULL].to);
         }
         let mut stats_of_each = [SendStats::default(); 2];
-        let mut taken = [0; 2];
+        let mut accepted = [0; 2];
         let mut received = [vec![Vec::new(); SESSIONS], vec![Vec::new(); SESSIONS]];
         for round in 0..ROUNDS {
             let what = (&assets, feed, round);
@@ -197,13 +197,13 @@ fn inside_a_network_with_silent_peers() {
             assert_eq!(expected[CLOSED], Ok(1), "{spec}");
             let sets = [(&mut alone, &expected), (&mut at_once, &outcomes)];
             for (number, (sessions, outcomes)) in sets.into_iter().enumerate() {
-                taken[number] += outcomes.iter().flatten().sum::<u32>();
+                accepted[number] += outcomes.iter().flatten().sum::<u32>();
                 take_in(sessions, &mut received[number], outcomes);
             }
         }
         for (number, stats) in stats_of_each.iter().enumerate() {
             let of_cut_file = received[number][CUT].len() as u64;
-            assert_eq!(stats.packets, u64::from(taken[number]) + of_cut_file, "{spec}");
+            assert_eq!(stats.packets, u64::from(accepted[number]) + of_cut_file, "{spec}");
             assert!(stats.refused >= u64::from(ROUNDS), "{spec}");
         }
         let [alone_calls, calls] = stats_of_each.map(|stats| stats.calls);
@@ -232,7 +232,7 @@ fn as_indices(packets: Range<u32>) -> Range<usize> {
     packets.start as usize..packets.end as usize
 }
 
-/// Sends until the socket takes no more.
+/// Sends until the socket accepts no more.
 fn fill(path: &mut dyn StreamPath, feed: Feed, assets: &Assets, to: &mut Destination) {
     let pieces = assets.large.pieces(0..PACKETS_MAX);
     let batch = assets.large.batch(feed, 0..PACKETS_MAX, &pieces);

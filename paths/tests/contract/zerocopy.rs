@@ -15,7 +15,7 @@ use crate::harness::network::{self, Owner};
 use crate::harness::skip;
 use crate::peer::{Peer, assert_received};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn usable(transport: Transport) -> Option<&'static Spec> {
     let spec = find(transport, "zerocopy").unwrap();
@@ -38,7 +38,7 @@ fn download_path() -> Option<Box<dyn DownloadPath>> {
     Some(open().unwrap())
 }
 
-/// Sends `asset`, then its first packet again and again until `done`: each send takes a report.
+/// Sends `asset`, then its first packet again and again until `done`: each send reads a report.
 fn send_until(
     path: &mut dyn StreamPath,
     asset: &Asset,
@@ -49,7 +49,7 @@ fn send_until(
     let all = asset.batch(Feed::Image, 0..asset.packets(), &[]);
     assert_eq!(path.send(&all, to, &mut stats), Ok(asset.packets()));
     let start = Instant::now();
-    while !done(&stats) && start.elapsed() < PATIENCE {
+    while !done(&stats) && start.elapsed() < TIMEOUT {
         assert_eq!(path.send(&asset.batch(Feed::Image, 0..1, &[]), to, &mut stats), Ok(1));
     }
     stats
@@ -63,8 +63,8 @@ fn loopback_copies_every_datagram_and_says_so() {
         let peer = Peer::on_loopback();
         let mut to = peer.destination();
         to.limit_segments(segments_max);
-        let said = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
-        let stats = send_until(&mut *path, &asset, &mut to, said);
+        let all_copied = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
+        let stats = send_until(&mut *path, &asset, &mut to, all_copied);
         assert_eq!(stats.zerocopy_copied_bytes, stats.bytes, "segments {segments_max}");
         assert_eq!(stats.copied_bytes, 0, "segments {segments_max}");
     }
@@ -83,8 +83,8 @@ fn inside_a_small_mtu() {
     let asset = Asset::new(Shape::full(60));
     let peer = Peer::on_loopback();
     let mut to = peer.destination();
-    let said = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
-    let stats = send_until(&mut *path, &asset, &mut to, said);
+    let all_copied = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
+    let stats = send_until(&mut *path, &asset, &mut to, all_copied);
     assert!(to.take_segment_limit_lowered().is_some());
     assert_eq!(stats.zerocopy_copied_bytes, stats.bytes);
 }
@@ -109,7 +109,7 @@ fn inside_a_sink() {
     let socket = UdpSocket::bind("10.98.0.1:0").unwrap();
     socket.connect("10.98.0.2:5004").unwrap();
     let mut to = Destination::new(socket, "a sink").unwrap();
-    // Loopback needs a few runs until all reports are in.
+    // Loopback needs a few runs until all reports have arrived.
     let stats = send_until(&mut *path, &asset, &mut to, |stats| stats.packets >= 600);
     assert_eq!((stats.zerocopy_copied_bytes, stats.copied_bytes, stats.refused), (0, 0, 0));
     assert!(to.take_segment_limit_lowered().is_none());
@@ -151,7 +151,7 @@ fn inside_locked_memory_limit() {
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let (server, _) = listener.accept().unwrap();
     server.set_nonblocking(true).unwrap();
     (server, client)
@@ -170,8 +170,8 @@ fn loopback_copies_every_download_and_says_so() {
     let mut stats_of_each = [SendStats::default(); 2];
     let mut buffer = vec![0; 1000];
     let start = Instant::now();
-    // Connections take turns and the peers read: the kernel reports acknowledged bytes.
-    while start.elapsed() < PATIENCE {
+    // Connections alternate and the peers read: the kernel reports acknowledged bytes.
+    while start.elapsed() < TIMEOUT {
         for ((server, client), stats) in connections.iter_mut().zip(&mut stats_of_each) {
             assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), stats), Ok(1000));
             client.read_exact(&mut buffer).unwrap();

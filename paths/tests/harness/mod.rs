@@ -11,7 +11,7 @@ pub(crate) mod tracer;
 
 pub(crate) use network::skip;
 
-/// Returns bytes without a pattern a mistake could repeat, the same in every run.
+/// Returns bytes without a pattern that a mistake could repeat, the same in every run.
 pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -2,8 +2,8 @@
 //! A private network for a test: a namespace, and two devices in it that are wired to each other.
 //!
 //! Both ends are in one namespace. Rules make the far end's address one of the network for sent
-//! packets, and of this host for packets that arrive at the far end, so frames go out by one device
-//! and come in by the other.
+//! packets, and of this host for packets that arrive at the far end, so frames leave by one device
+//! and arrive at the other.
 //!
 //! Sources: `unshare(1)`, `veth(4)`, `ip-rule(8)`.
 
@@ -70,12 +70,12 @@ pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
             }
         }
         let output = run(options, &format!("{setup}\nexec \"$0\" {words}")).unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words}:\n{said}\n{complained}");
-        let skips = complained.lines().filter_map(|line| line.strip_prefix("skip: "));
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}:\n{stdout}\n{stderr}");
+        let skips = stderr.lines().filter_map(|line| line.strip_prefix("skip: "));
         skips.for_each(|what| skip(what.to_string()));
-        return Some(said);
+        return Some(stdout);
     }
     skip(format!("no network namespace: {}", refusals.join("; ")));
     None
@@ -83,12 +83,12 @@ pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
 
 /// Runs the ignored test `name` in a network that `setup` makes.
 pub(crate) fn run(owner: Owner, setup: &str, name: &str) {
-    if let Some(said) = inside(owner, setup, &format!("--exact {name} --ignored --nocapture")) {
-        assert!(said.contains("1 passed"), "{name} was not found:\n{said}");
+    if let Some(output) = inside(owner, setup, &format!("--exact {name} --ignored --nocapture")) {
+        assert!(output.contains("1 passed"), "{name} was not found:\n{output}");
     }
 }
 
-/// Prints each skip once: every test walks the list, and all of them lack the same need.
+/// Prints each skip once: every test iterates over the list, and all of them lack the same need.
 pub(crate) fn skip(what: String) {
     static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut named = NAMED.lock().unwrap();
@@ -101,6 +101,6 @@ pub(crate) fn skip(what: String) {
 /// Runs a shell command that must succeed.
 pub(crate) fn sh(script: &str) {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{script}: {complained}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {stderr}");
 }

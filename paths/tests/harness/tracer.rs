@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system calls between two marks as `strace(1)` sees them, beside those that were counted.
+//! The system calls between two marks as `strace(1)` traces them, compared with those that were
+//! counted.
 //!
 //! An ignored test is run inside the tracer. It calls [`begin`] and [`end`] around the measured
 //! calls and nothing else between, then prints its own count by [`counted`]; the trace holds all
@@ -56,13 +57,13 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
             return None;
         }
     };
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    if complained.contains("ptrace") {
-        eprintln!("skip: strace may not trace here: {}", complained.trim());
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("ptrace") {
+        eprintln!("skip: strace may not trace here: {}", stderr.trim());
         return None;
     }
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{complained}");
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
     Some(std::fs::read_to_string(trace.path()).unwrap())
 }
 
@@ -73,9 +74,9 @@ pub(crate) fn calls(trace: &str) -> Vec<Vec<&str>> {
 
 /// Returns each measurement's number of calls beside the test's own count.
 pub(crate) fn counts(trace: &str) -> Vec<Count> {
-    let count = |(calls, said): (Vec<&str>, Option<&str>)| {
-        let (_, said) = said?.split_once(COUNTED)?;
-        let mut words = said.split_whitespace();
+    let count = |(calls, printed): (Vec<&str>, Option<&str>)| {
+        let (_, printed) = printed?.split_once(COUNTED)?;
+        let mut words = printed.split_whitespace();
         let member = words.next()?.to_string();
         Some(Count { member, seen: calls.len() as u64, counted: words.next()?.parse().ok()? })
     };
@@ -92,8 +93,8 @@ fn measured(trace: &str) -> Vec<(Vec<&str>, Option<&str>)> {
         if call.contains(BEGIN) {
             begun = Some((thread, Vec::new()));
         } else if call.contains(COUNTED) {
-            if let Some((_, said)) = measured.last_mut() {
-                *said = Some(call);
+            if let Some((_, printed)) = measured.last_mut() {
+                *printed = Some(call);
             }
         } else if begun.as_ref().is_some_and(|(tracked, _)| *tracked != thread) {
             // The call is another thread's.

@@ -10,7 +10,7 @@ use crate::harness::tracer;
 use crate::sender::Sender;
 use crate::{ROOM_BYTES, Receiver, datagrams, joins, places};
 
-/// Not a multiple of a turn's datagrams, whose last call would be in vain.
+/// Not a multiple of a turn's datagrams, whose last call would find none.
 const PACKETS: usize = 250;
 const BYTES: usize = 1328;
 /// Datagrams of a run of this length, in 64 KiB.
@@ -44,13 +44,13 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
             receiver.wait_for(PACKETS);
             assert_eq!(receiver.got.len(), PACKETS, "{place}");
             receiver.got.clear();
-            let taken = since(receiver.stats(), before);
-            let what = format!("{place} round {round}: {taken:?}, {} bursts", receiver.bursts);
+            let received = since(receiver.stats(), before);
+            let what = format!("{place} round {round}: {received:?}, {} bursts", receiver.bursts);
             let bytes = (PACKETS * BYTES) as u64;
-            assert_eq!((taken.packets, taken.bytes), (PACKETS as u64, bytes), "{what}");
-            assert_eq!((taken.truncated, taken.malformed), (0, 0), "{what}");
+            assert_eq!((received.packets, received.bytes), (PACKETS as u64, bytes), "{what}");
+            assert_eq!((received.truncated, received.malformed), (0, 0), "{what}");
             let copies = u64::from(place.spec.copies_per_byte);
-            assert_eq!(taken.copied_bytes, copies * bytes, "{what}");
+            assert_eq!(received.copied_bytes, copies * bytes, "{what}");
             let (each, most) = match place.spec.system_calls {
                 // One more call finds the port empty.
                 SystemCalls::PerPacket(each) => (each, PACKETS as u64 + 1),
@@ -62,9 +62,9 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
                 }
                 SystemCalls::PerStep(_) => panic!("{what}: nothing is taken in by steps"),
             };
-            assert_eq!(taken.calls, u64::from(each) * most, "{what}");
-            // Frames already in a ring are seen without a call.
-            assert!(taken.waits >= 1 || place.spec.via == Via::Device, "{what}");
+            assert_eq!(received.calls, u64::from(each) * most, "{what}");
+            // Frames already in a ring are received without a call.
+            assert!(received.waits >= 1 || place.spec.via == Via::Device, "{what}");
         }
     }
 }
@@ -113,8 +113,8 @@ fn inside_a_tracer() {
             // One more call finds the port empty.
             receiver.path.receive(Duration::from_millis(1), &mut |_| {}).unwrap();
             tracer::end();
-            let taken = since(receiver.stats(), before);
-            tracer::counted(place.spec, taken.calls + taken.waits);
+            let received = since(receiver.stats(), before);
+            tracer::counted(place.spec, received.calls + received.waits);
         }
     }
 }
@@ -140,9 +140,9 @@ fn relaying_inside_a_tracer() {
             };
             let before = calls(&relay);
             tracer::begin();
-            let mut came = 0;
-            while came < PACKETS + 21 {
-                came += relay.forward(Duration::from_secs(10), &mut |_| {}).unwrap();
+            let mut arrived = 0;
+            while arrived < PACKETS + 21 {
+                arrived += relay.forward(Duration::from_secs(10), &mut |_| {}).unwrap();
             }
             relay.forward(Duration::from_millis(1), &mut |_| {}).unwrap();
             tracer::end();

@@ -17,7 +17,7 @@ use paths::{Error, Host, Port, ReceivedRun, Untapped, Via, find_receive};
 
 use crate::pair;
 use crate::sender::Sender;
-use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, places};
+use crate::{Place, ROOM_BYTES, Receiver, TIMEOUT, datagrams, places};
 
 /// Members by device over IPv4; none outside the network of two devices.
 fn device_places() -> Vec<Place> {
@@ -30,8 +30,8 @@ fn device_places() -> Vec<Place> {
 
 fn sh(script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).output().unwrap();
-    let complained = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{script}: {complained}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -40,7 +40,7 @@ fn refusal(receiver: &mut Receiver) -> Error {
     let start = Instant::now();
     loop {
         match receiver.path.receive(Duration::from_millis(50), &mut |_| {}) {
-            Ok(_) => assert!(start.elapsed() < PATIENCE, "{}: says nothing", receiver.place),
+            Ok(_) => assert!(start.elapsed() < TIMEOUT, "{}: says nothing", receiver.place),
             Err(error) => return error,
         }
     }
@@ -57,13 +57,16 @@ fn a_device_that_is_down_is_said_to_be_and_serves_again_when_it_is_up() {
             sent.iter().for_each(|datagram| sender.one(datagram));
             receiver.assert_all((1, address), sender.address(), &sent, "before");
             sh("ip link set right down");
-            let said = refusal(&mut receiver).to_string();
-            assert_eq!(said, "frames of right: the device is down; ip link set it up", "{place}");
+            let message = refusal(&mut receiver).to_string();
+            assert_eq!(
+                message, "frames of right: the device is down; ip link set it up",
+                "{place}"
+            );
             // The path returns the error again, and does not spin.
             let before = receiver.stats().waits;
-            let said = refusal(&mut receiver);
+            let message = refusal(&mut receiver);
             let expected = Error::Untapped { device: "right".into(), reason: Untapped::Down };
-            assert_eq!(said, expected, "{place}");
+            assert_eq!(message, expected, "{place}");
             assert!(receiver.stats().waits - before < 10, "{place}");
             sh(pair::UP_AGAIN);
         }
@@ -83,10 +86,10 @@ fn a_device_that_goes_away_is_named_and_its_successor_can_be_taken_from() {
         receiver.assert_all((1, address), sender.address(), &sent, "before");
         sh("ip link del right");
         for _ in 0..2 {
-            let said = refusal(&mut receiver).to_string();
+            let message = refusal(&mut receiver).to_string();
             let expected = "frames of right: the device is gone; add its ports again when it is \
                             back";
-            assert_eq!(said, expected, "{place}");
+            assert_eq!(message, expected, "{place}");
         }
         let refused = receiver.path.add(&receiver.port(0), 2).unwrap_err().to_string();
         let expected = "if_nametoindex on 10.99.0.2:0 on right: ENODEV";
@@ -108,7 +111,7 @@ fn other_ports_are_left_to_others() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         let address = receiver.add(1);
         let other = UdpSocket::bind((place.far, 0)).unwrap();
-        other.set_read_timeout(Some(PATIENCE)).unwrap();
+        other.set_read_timeout(Some(TIMEOUT)).unwrap();
         let (to_it, to_other) = (
             Sender::new(place.near, address),
             Sender::new(place.near, other.local_addr().unwrap()),
@@ -126,7 +129,7 @@ fn other_ports_are_left_to_others() {
         assert_eq!(held.kind(), std::io::ErrorKind::AddrInUse, "{place}: the port is held");
         receiver.path.remove(1);
         let heir = UdpSocket::bind(address).unwrap();
-        heir.set_read_timeout(Some(PATIENCE)).unwrap();
+        heir.set_read_timeout(Some(TIMEOUT)).unwrap();
         to_it.one(b"to the heir");
         assert_eq!(heir.recv(&mut buffer).unwrap(), 11, "{place}");
     }
@@ -134,9 +137,9 @@ fn other_ports_are_left_to_others() {
 
 /// Returns the program that is on the device, by number; none when there is none.
 fn program() -> Option<String> {
-    let said = sh("ip -d link show right");
-    let at = said.find("prog/xdp")?;
-    Some(said[at..].split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+    let text = sh("ip -d link show right");
+    let at = text.find("prog/xdp")?;
+    Some(text[at..].split_whitespace().take(3).collect::<Vec<_>>().join(" "))
 }
 
 #[test]
@@ -212,12 +215,12 @@ fn without_rights_for_programs_the_probe_says_so() {
         Ok(output) => output,
         Err(error) => return eprintln!("skip: no namespace of a user: unshare: {error}"),
     };
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    if !said.contains("running 1 test") {
-        return eprintln!("skip: no namespace of a user: {}", complained.trim());
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !stdout.contains("running 1 test") {
+        return eprintln!("skip: no namespace of a user: {}", stderr.trim());
     }
-    assert!(output.status.success(), "{said}\n{complained}");
+    assert!(output.status.success(), "{stdout}\n{stderr}");
 }
 
 #[test]
@@ -250,14 +253,14 @@ fn a_crash_leaves_the_device_as_it_was() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut output = child.stdout.take().unwrap();
-        while !said.contains("port ") || !said.ends_with('\n') {
+        while !printed.contains("port ") || !printed.ends_with('\n') {
             let mut byte = [0];
-            assert_eq!(output.read(&mut byte).unwrap(), 1, "{place}: it ended: {said}");
-            said.push(char::from(byte[0]));
+            assert_eq!(output.read(&mut byte).unwrap(), 1, "{place}: it ended: {printed}");
+            printed.push(char::from(byte[0]));
         }
-        let port = said.trim_end().rsplit(' ').next().unwrap();
+        let port = printed.trim_end().rsplit(' ').next().unwrap();
         let address = SocketAddr::new(place.far, port.parse().unwrap());
         assert_eq!(program().is_some(), place.spec.name == "xdp", "{place}: while it runs");
         let sender = Sender::new(place.near, address);
@@ -266,13 +269,13 @@ fn a_crash_leaves_the_device_as_it_was() {
         child.wait().unwrap();
         assert_eq!(sh("ip -d link show right"), before, "{place}");
         let heir = UdpSocket::bind(address).unwrap();
-        heir.set_read_timeout(Some(PATIENCE)).unwrap();
+        heir.set_read_timeout(Some(TIMEOUT)).unwrap();
         sender.one(b"to the heir");
         assert_eq!(heir.recv(&mut [0; 64]).unwrap(), 11, "{place}");
     }
 }
 
-/// Names the member that the process to be killed shall open.
+/// Names the member that the process to be killed is to open.
 const KILLED: &str = "PAGEWIRE_RECEIVE_KILLED";
 
 #[test]
@@ -285,7 +288,7 @@ fn inside_a_process_that_is_killed() {
     println!("port {}", address.port());
     let start = Instant::now();
     // The process ends by itself if the test that started it fails.
-    while start.elapsed() < 3 * PATIENCE {
+    while start.elapsed() < 3 * TIMEOUT {
         let mut each = |_: &[ReceivedRun<'_>]| {};
         receiver.path.receive(Duration::from_millis(100), &mut each).unwrap();
     }

@@ -7,14 +7,14 @@ use paths::{FULL_CALL_PACKETS, Via};
 
 use crate::harness::noise;
 use crate::sender::Sender;
-use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, joins, places};
+use crate::{Place, ROOM_BYTES, Receiver, TIMEOUT, joins, places};
 
 /// Number of datagrams that fit the default buffer of a process without rights: 425,984 bytes, 768
 /// for each.
 const SMALL: usize = 400;
 
 fn by_socket() -> impl Iterator<Item = Place> {
-    // A device's ring hands over complete blocks, and a begun one perhaps later.
+    // A device's ring hands over complete blocks, and an incomplete one perhaps later.
     places().into_iter().filter(|place| place.spec.via == Via::Socket)
 }
 
@@ -27,7 +27,7 @@ fn one_call_takes_all_that_waits_at_a_port() {
         for number in 0..SMALL {
             sender.one(&noise(20, number as u64));
         }
-        assert_eq!(receiver.receive(PATIENCE), Ok(SMALL), "{place}");
+        assert_eq!(receiver.receive(TIMEOUT), Ok(SMALL), "{place}");
         let in_order = (0..).zip(&receiver.got).all(|(at, got)| got.bytes == noise(20, at));
         assert!(in_order, "{place}: as they were sent");
         assert_eq!(receiver.receive(Duration::ZERO), Ok(0), "{place}");
@@ -47,7 +47,7 @@ fn one_call_takes_what_waits_at_many_ports() {
             sender.one(b"first");
             sender.one(b"second");
         }
-        assert_eq!(receiver.receive(PATIENCE), Ok(2 * PORTS as usize), "{place}");
+        assert_eq!(receiver.receive(TIMEOUT), Ok(2 * PORTS as usize), "{place}");
     }
 }
 
@@ -66,7 +66,7 @@ fn a_call_ends_though_more_comes() {
                 }
             });
             // Each call returns at most this number, with the excess of a turn.
-            let calls = (0..20).map(|_| receiver.receive(PATIENCE)).collect::<Vec<_>>();
+            let calls = (0..20).map(|_| receiver.receive(TIMEOUT)).collect::<Vec<_>>();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             let turn = if joins(place.spec) { 64 * 64 } else { 64 };
             let most = FULL_CALL_PACKETS + turn;
@@ -89,7 +89,7 @@ fn a_pause_is_as_long_as_the_smallest_room_allows() {
         let large = receiver.path.pause_max();
         assert!(large > Duration::from_micros(100) && large < Duration::from_secs(1), "{place}");
         if place.spec.via == Via::Device {
-            continue; // One ring for all, as large as the first port asked for.
+            continue; // One ring serves all ports, as large as the first port requested.
         }
         let port = receiver.port(20_000);
         receiver.add_port(2, port);

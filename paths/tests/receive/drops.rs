@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams that did not fit are counted by port: exactly, where they come one by one.
+//! Datagrams that did not fit are counted by port: exactly, where they arrive one by one.
 
 use paths::Via;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contract of the list of ways from a socket to memory: every member, in every place.
 //!
-//! Each test walks [`places`], so a new member of the list is tested without further code. Here the
-//! places are each member by socket over loopback. [`pair`] runs all of the same tests again in a
-//! network of its own with two devices wired to each other, where `places` has the members by
-//! device as well. Received datagrams are compared one by one with the sent ones, and counts with
-//! claims.
+//! Each test iterates over [`places`], so a new member of the list is tested without further code.
+//! Here the places are each member by socket over loopback. [`pair`] runs all of the same tests
+//! again in a network of its own with two devices wired to each other, where `places` has the
+//! members by device as well. Received datagrams are compared one by one with the sent ones, and
+//! counts with claims.
 //!
 //! Does not measure time. The laboratory measures CPU cost.
 
@@ -38,7 +38,7 @@ use harness::{noise, skip};
 use sender::Sender;
 
 /// Longest wait for a datagram that was sent.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Requested receive buffer, where a test sends more than usual.
 const ROOM_BYTES: u32 = 4 << 20;
@@ -175,24 +175,24 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Receives until `count` datagrams arrived, or patience ends.
+    /// Receives until `count` datagrams arrived, or the timeout expires.
     fn wait_for(&mut self, count: usize) {
         self.wait_until(|got| got.len() >= count);
     }
 
-    /// Receives until the datagrams are `enough`, or patience ends.
+    /// Receives until the datagrams are `enough`, or the timeout expires.
     fn wait_until(&mut self, enough: impl Fn(&[Got]) -> bool) {
         let start = Instant::now();
-        while !enough(&self.got) && start.elapsed() < PATIENCE {
+        while !enough(&self.got) && start.elapsed() < TIMEOUT {
             self.receive(Duration::from_millis(100)).unwrap();
         }
     }
 
-    /// Returns all datagrams that came to the port `key`, which is at `address`, so far: waits for
-    /// `count`, then for a final one of its own, which arrives after all others.
+    /// Returns all datagrams that have arrived at the port `key`, which is at `address`, so far:
+    /// waits for `count`, then for a final one of its own, which arrives after all others.
     fn all(&mut self, key: u32, address: SocketAddr, count: usize) -> Vec<Got> {
-        // Only this port's datagrams count: others' do not prove that these are here, and the final
-        // one could overtake them.
+        // Only this port's datagrams count: others' do not prove that these have arrived, and the
+        // final one could overtake them.
         let is_its = |got: &&Got| got.key == key;
         self.wait_until(|got| got.iter().filter(is_its).count() >= count);
         let sender = Sender::new(self.place.near, address);
@@ -207,7 +207,7 @@ impl Receiver {
         of_key
     }
 
-    /// Asserts that just these came to the port, from `source`, and in this order.
+    /// Asserts that exactly these arrived at the port, from `source`, and in this order.
     fn assert_all(
         &mut self,
         (key, address): (u32, SocketAddr),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same tests in a network of its own: two devices wired to each other, and an own loopback.
+//! The same tests in a network of its own: two devices wired to each other, and a loopback of its
+//! own.
 //!
 //! Packets leave by one device and arrive at the other ([`PAIR`]). The program runs itself there,
 //! with all tests except this one, one at a time: a device has few queues.
@@ -81,8 +82,8 @@ fn all_of_it_holds_over_a_pair_of_devices() {
         return;
     }
     let setup = format!("{PAIR}\n{ALSO}\n{{ {PAIR_6}\n}} || true\nexport {INSIDE}=1");
-    let Some(said) = inside(Owner::RootIfAny, &setup, "--test-threads=1 --nocapture") else {
+    let Some(output) = inside(Owner::RootIfAny, &setup, "--test-threads=1 --nocapture") else {
         return;
     };
-    assert!(said.contains("test result: ok") && !said.contains(" 0 passed"), "{said}");
+    assert!(output.contains("test result: ok") && !output.contains(" 0 passed"), "{output}");
 }

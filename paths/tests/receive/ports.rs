@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many ports of one path: each gets its own datagrams, all have their turn, and a removed one gets
+//! Many ports of one path: each gets its own datagrams, all are served, and a removed one gets
 //! none.
 
 use std::collections::HashMap;
@@ -60,7 +60,7 @@ fn a_busy_port_starves_no_other() {
         receiver.wait_for(total);
         assert_eq!(receiver.got.len(), total, "{place}");
         if place.spec.via == Via::Device {
-            continue; // One ring for all: what comes first is served first.
+            continue; // One ring serves all ports: the first datagram is handed over first.
         }
         let mut first = HashMap::new();
         for (at, got) in receiver.got.iter().enumerate() {
@@ -68,7 +68,7 @@ fn a_busy_port_starves_no_other() {
         }
         let last_first = *first.values().max().unwrap();
         let of_busy = receiver.got[..last_first].iter().filter(|got| got.key == BUSY).count();
-        // At most two turns: of 64 datagrams, or runs where those are taken as one.
+        // At most two turns: of 64 datagrams, or runs where those are received as one.
         let turn = if joins(place.spec) { 64 * 64 } else { 64 };
         assert!(of_busy <= turn * 2, "{place}: {of_busy} of the busy port came before");
         assert!(of_busy < RUNS * 64, "{place}: the busy port was emptied first");
@@ -160,8 +160,8 @@ fn any_address_of_the_host_is_taken() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         let any: IpAddr = if place.far.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
         let port = Port { address: SocketAddr::new(any, 0), ..receiver.port(0) };
-        let taken = receiver.add_port(1, port);
-        let address = SocketAddr::new(place.far, taken.port());
+        let bound = receiver.add_port(1, port);
+        let address = SocketAddr::new(place.far, bound.port());
         let sender = Sender::new(place.near, address);
         sender.one(b"anywhere");
         receiver.assert_all((1, address), sender.address(), &[b"anywhere".to_vec()], "any");

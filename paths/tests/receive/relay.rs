@@ -10,9 +10,9 @@ use crate::harness::network::sh;
 use crate::harness::noise;
 use crate::pair::is_inside;
 use crate::sender::Sender;
-use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, places};
+use crate::{Place, ROOM_BYTES, Receiver, TIMEOUT, datagrams, places};
 
-/// Returns the places, each with a member that takes datagrams one by one at the target.
+/// Returns the places, each with a member that receives datagrams one by one at the target.
 fn ends() -> Vec<Place> {
     let by_socket = |place: &Place| place.spec.via == Via::Socket && place.spec.name == "recvmmsg";
     places().into_iter().filter(by_socket).collect()
@@ -42,7 +42,7 @@ fn awaited(place: Place) -> (Receiver, SocketAddr) {
 
 /// Reports of a relay.
 #[derive(Clone, Debug)]
-struct Told {
+struct Report {
     key: u32,
     source: SocketAddr,
     head: Vec<u8>,
@@ -52,17 +52,17 @@ struct Told {
 }
 
 /// Relays until `count` datagrams have arrived.
-fn forward(relay: &mut Relay, count: usize) -> Vec<Told> {
-    let (mut told, mut packets, start) = (Vec::new(), 0, Instant::now());
+fn forward(relay: &mut Relay, count: usize) -> Vec<Report> {
+    let (mut reports, mut packets, start) = (Vec::new(), 0, Instant::now());
     let mut each = |one: &RelayedRun<'_>| {
         let RelayedRun { key, source, head, bytes, packets, sent, .. } = *one;
-        told.push(Told { key, source, head: head.to_vec(), bytes, packets, sent });
+        reports.push(Report { key, source, head: head.to_vec(), bytes, packets, sent });
     };
-    while packets < count && start.elapsed() < PATIENCE {
+    while packets < count && start.elapsed() < TIMEOUT {
         packets += relay.forward(Duration::from_millis(100), &mut each).unwrap();
     }
     assert_eq!(packets, count, "datagrams that came");
-    told
+    reports
 }
 
 fn assert_bytes(receiver: &mut Receiver, address: SocketAddr, sent: &[Vec<u8>], what: &str) {
@@ -99,13 +99,13 @@ fn runs_and_datagrams_of_every_shape_are_relayed() {
             let mut sender = Sender::new(place.near, relay.address(5).unwrap());
             for (count, bytes, last_bytes) in shapes {
                 if place.interface.is_some() && bytes > 1400 {
-                    continue; // More than the device carries in a packet.
+                    continue; // The datagram is larger than the device carries in a packet.
                 }
                 let what = format!("{place} {}: {count} by {bytes}, {last_bytes}", relay.method());
                 let sent = datagrams(count, bytes, last_bytes);
                 sender.runs(&sent);
-                let told = forward(&mut relay, count);
-                assert!(told.iter().all(|one| one.sent == one.packets), "{what}: {told:?}");
+                let reports = forward(&mut relay, count);
+                assert!(reports.iter().all(|one| one.sent == one.packets), "{what}: {reports:?}");
                 assert_bytes(&mut receiver, address, &sent, &what);
             }
             assert_eq!((relay.lost(5), relay.dropped(5)), (0, 0), "{place}");
@@ -123,7 +123,7 @@ fn one_call_relays_all_that_waits() {
             let sent: Vec<_> = (0..400).map(|number| noise(20, number)).collect();
             sent.iter().for_each(|datagram| sender.one(datagram));
             let what = format!("{place} {}", relay.method());
-            assert_eq!(relay.forward(PATIENCE, &mut |_| {}), Ok(sent.len()), "{what}");
+            assert_eq!(relay.forward(TIMEOUT, &mut |_| {}), Ok(sent.len()), "{what}");
             assert_bytes(&mut receiver, address, &sent, &what);
         }
     }
@@ -148,16 +148,20 @@ fn waiting_datagrams_are_relayed_in_order() {
                     sent.push(one);
                 }
             }
-            let told = forward(&mut relay, sent.len());
+            let reports = forward(&mut relay, sent.len());
             let what = format!("{place} {}", relay.method());
             assert_bytes(&mut receiver, address, &sent, &what);
-            let bytes: u32 = told.iter().map(|one| one.bytes).sum();
+            let bytes: u32 = reports.iter().map(|one| one.bytes).sum();
             assert_eq!(bytes as usize, sent.concat().len(), "{what}");
-            let (taken, send_stats) = (relay.receive_stats(), relay.send_stats());
-            assert_eq!((taken.packets, taken.bytes), (sent.len() as u64, bytes.into()), "{what}");
+            let (receive_stats, send_stats) = (relay.receive_stats(), relay.send_stats());
+            assert_eq!(
+                (receive_stats.packets, receive_stats.bytes),
+                (sent.len() as u64, bytes.into()),
+                "{what}"
+            );
             assert_eq!(
                 (send_stats.packets, send_stats.bytes),
-                (taken.packets, taken.bytes),
+                (receive_stats.packets, receive_stats.bytes),
                 "{what}"
             );
         }
@@ -176,15 +180,15 @@ fn each_run_is_told_with_its_head_and_source() {
             sender.runs(&run);
             sender.one(b"short");
             sender.runs(&small);
-            let told = forward(&mut relay, 41);
-            let what = format!("{place} {}: {told:?}", relay.method());
-            assert_eq!(told.iter().map(|one| one.packets).sum::<u32>(), 41, "{what}");
-            assert!(told.iter().all(|one| one.source == sender.address() && one.key == 8));
-            assert_eq!(told[0].head, run[0][..HEAD_BYTES_MAX], "{what}");
-            let short = told.iter().find(|one| one.bytes == 5).unwrap();
+            let reports = forward(&mut relay, 41);
+            let what = format!("{place} {}: {reports:?}", relay.method());
+            assert_eq!(reports.iter().map(|one| one.packets).sum::<u32>(), 41, "{what}");
+            assert!(reports.iter().all(|one| one.source == sender.address() && one.key == 8));
+            assert_eq!(reports[0].head, run[0][..HEAD_BYTES_MAX], "{what}");
+            let short = reports.iter().find(|one| one.bytes == 5).unwrap();
             assert_eq!((&short.head[..], short.packets), (&b"short"[..], 1), "{what}");
             // The head ends with the first datagram of the run.
-            let last = told.iter().rfind(|one| one.bytes >= 30 && one.head.len() == 30).unwrap();
+            let last = reports.iter().rfind(|one| one.bytes >= 30 && one.head.len() == 30).unwrap();
             assert!(small.contains(&last.head), "{what}");
             let sent = [run, vec![b"short".to_vec()], small].concat();
             assert_bytes(&mut receiver, address, &sent, "told");
@@ -205,10 +209,12 @@ fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
                 sender.runs(&sent);
                 let runs = forward(&mut relay, sent.len()).len() as u64;
                 assert_bytes(&mut receiver, address, &sent, "counted");
-                let (taken, send_stats) = (relay.receive_stats(), relay.send_stats());
-                let copied = taken.copied_bytes - before.0.copied_bytes + send_stats.copied_bytes
+                let (receive_stats, send_stats) = (relay.receive_stats(), relay.send_stats());
+                let copied = receive_stats.copied_bytes - before.0.copied_bytes
+                    + send_stats.copied_bytes
                     - before.1.copied_bytes;
-                let calls = taken.calls - before.0.calls + send_stats.calls - before.1.calls;
+                let calls =
+                    receive_stats.calls - before.0.calls + send_stats.calls - before.1.calls;
                 let what = format!("{place} {} round {round}: {calls} calls", relay.method());
                 assert!((6..=7).contains(&runs), "{what}: {runs} runs");
                 // The size of a run is set once; one more call finds the port empty.
@@ -225,7 +231,7 @@ fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
     }
 }
 
-/// Datagrams that arrived one by one and wait together leave in runs, and come apart as they were.
+/// Datagrams that arrived one by one and wait together leave in runs, and arrive as they were sent.
 #[test]
 fn single_datagrams_of_one_size_leave_together() {
     for place in ends() {
@@ -238,12 +244,13 @@ fn single_datagrams_of_one_size_leave_together() {
                 let calls = |relay: &Relay| relay.receive_stats().calls + relay.send_stats().calls;
                 let before = calls(&relay);
                 sent.iter().for_each(|datagram| sender.one(datagram));
-                let told = forward(&mut relay, 160);
+                let reports = forward(&mut relay, 160);
                 let what = format!("{place} {} {bytes}", relay.method());
                 assert_bytes(&mut receiver, address, &sent, &what);
-                assert!(told.iter().all(|one| one.packets == 1 && one.sent == 1), "{what}");
+                assert!(reports.iter().all(|one| one.packets == 1 && one.sent == 1), "{what}");
                 assert!(
-                    told.iter()
+                    reports
+                        .iter()
                         .map(|one| &one.head[..])
                         .eq(sent.iter().map(|one| { &one[..one.len().min(HEAD_BYTES_MAX)] })),
                     "{what}: heads"
@@ -286,7 +293,7 @@ fn each_port_has_its_own_target() {
 }
 
 /// The target's port is closed, then open. ICMP reports it closed, which a stranger can forge: a
-/// report refuses no datagram for good, and datagrams to the closed port do not come later.
+/// report refuses no datagram permanently, and datagrams to the closed port do not arrive later.
 #[test]
 fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
     for place in ends() {
@@ -299,8 +306,8 @@ fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
             let mut refused = 0;
             for _ in 0..10 {
                 sender.runs(&lost);
-                let told = forward(&mut relay, 30);
-                refused += told.iter().map(|one| u64::from(one.packets - one.sent)).sum::<u64>();
+                let reports = forward(&mut relay, 30);
+                refused += reports.iter().map(|one| u64::from(one.packets - one.sent)).sum::<u64>();
             }
             let what = format!("{place} {}", relay.method());
             assert_eq!((refused, relay.lost(5)), (0, 0), "{what}: a report costs no datagram");
@@ -332,10 +339,10 @@ fn a_loop_is_refused() {
         // The target is the port itself.
         relay.remove(1);
         let itself = Port { address: first, ..port(&place) };
-        let said = is_loop(relay.add(&itself, 1, &to(first)));
+        let message = is_loop(relay.add(&itself, 1, &to(first)));
         let expected =
             format!("relaying {first} to {first}: relayed datagrams would come in again; ");
-        assert!(said.starts_with(&expected), "{said}");
+        assert!(message.starts_with(&expected), "{message}");
         assert_eq!(relay.address(1), None, "{place}: nothing of it is left");
         // The target is an address of the host, and the port receives at all of them.
         let any: IpAddr = if place.far.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
@@ -413,9 +420,9 @@ fn runs_larger_than_the_route_go_one_by_one() {
             mtu(1300);
             let sent = datagrams(45, 1329, 1001);
             sender.runs(&sent);
-            let told = forward(&mut relay, 45);
+            let reports = forward(&mut relay, 45);
             mtu(1500);
-            assert!(told.iter().all(|one| one.sent == one.packets), "{told:?}");
+            assert!(reports.iter().all(|one| one.sent == one.packets), "{reports:?}");
             assert_bytes(&mut receiver, address, &sent, &format!("{place} {}", relay.method()));
         }
     }

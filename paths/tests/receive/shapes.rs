@@ -30,11 +30,11 @@ fn datagrams_of_every_length_come_whole_and_in_order() {
             sender.one(datagram);
         }
         receiver.assert_all((3, address), sender.address(), &sent, "lengths");
-        let taken = receiver.stats();
+        let stats = receiver.stats();
         let end = crate::END.len() as u64;
         let bytes = sent.iter().map(|datagram| datagram.len() as u64).sum::<u64>() + end;
-        assert_eq!((taken.packets, taken.bytes), (sent.len() as u64 + 1, bytes), "{place}");
-        assert_eq!((taken.truncated, taken.malformed), (0, 0), "{place}");
+        assert_eq!((stats.packets, stats.bytes), (sent.len() as u64 + 1, bytes), "{place}");
+        assert_eq!((stats.truncated, stats.malformed), (0, 0), "{place}");
         assert_eq!(receiver.path.dropped(3), 0, "{place}");
     }
 }
@@ -109,8 +109,8 @@ fn nothing_is_lost_while_the_reader_keeps_up() {
             let bytes: Vec<_> = receiver.got.drain(..).map(|got| got.bytes).collect();
             assert!(bytes == sent, "{place}: round {round}, {} came", bytes.len());
         }
-        let taken = receiver.stats();
-        assert_eq!((taken.packets, receiver.path.dropped(1)), (12_000, 0), "{place}");
+        let stats = receiver.stats();
+        assert_eq!((stats.packets, receiver.path.dropped(1)), (12_000, 0), "{place}");
     }
 }
 
@@ -127,13 +127,13 @@ fn times_are_of_when_it_came() {
         let mut times = Vec::new();
         let mut each =
             |burst: &[paths::ReceivedRun<'_>]| times.extend(burst.iter().map(|a| a.time));
-        receiver.path.receive(crate::PATIENCE, &mut each).unwrap();
+        receiver.path.receive(crate::TIMEOUT, &mut each).unwrap();
         let after = SystemTime::now();
         assert_eq!(times.len(), 1, "{place}");
         // The clock of the test machine may be set back while the test runs, but not by a second.
         let slack = Duration::from_secs(1);
-        let told = |time: SystemTime| time + slack > before && time < after + slack;
-        assert!(times[0].is_none_or(told), "{place}: {times:?}");
+        let is_near = |time: SystemTime| time + slack > before && time < after + slack;
+        assert!(times[0].is_none_or(is_near), "{place}: {times:?}");
         assert!(times[0].is_some() || place.spec.name == "recvfrom", "{place} has no time");
     }
 }

@@ -52,7 +52,7 @@ pub trait Work: Send {
     /// Opens the source and the target.
     ///
     /// # Errors
-    /// The file that cannot be opened; the other works go on.
+    /// The file cannot be opened; the other works continue.
     fn open(self) -> Result<Self::Stream, Error>;
 }
 
@@ -60,12 +60,12 @@ pub trait Work: Send {
 /// slice, then `finish`. A stream that is dropped before `finish` leaves nothing behind.
 pub trait WorkStream {
     /// Puts the next bytes at the beginning of `buffer`. It is not called again after the last
-    /// slice. The buffer has [`SLICE_BYTES`] and [`SLACK_BYTES`] more, or as much less as the work
-    /// is shorter; never less than [`SLICE_BYTES_MIN`]. An empty slice that is not the last means
-    /// that the source is not ready: the engine works on other streams first.
+    /// slice. The buffer has [`SLICE_BYTES`] and [`SLACK_BYTES`] more; for a shorter work it has
+    /// less, but at least [`SLICE_BYTES_MIN`]. An empty slice that is not the last means that the
+    /// source is not ready: the engine works on other streams first.
     ///
     /// # Errors
-    /// The work fails; the others go on.
+    /// The work fails; the others continue.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error>;
     /// Returns the key and the chaining value for the last filled slice. It is called only when
     /// that slice's [`Filled::cipher`] is not empty.
@@ -73,19 +73,19 @@ pub trait WorkStream {
     /// Writes the last filled slice, its cipher range now enciphered.
     ///
     /// # Errors
-    /// The work fails; the others go on.
+    /// The work fails; the others continue.
     fn drain(&mut self, bytes: &[u8]) -> Result<(), Error>;
     /// Makes the result durable and visible, after the last `drain`.
     ///
     /// # Errors
-    /// The work fails; the others go on.
+    /// The work fails; the others continue.
     fn finish(self) -> Result<(), Error>;
-    /// Finishes the streams that ended in one round and passes each result to `came`.
-    fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>))
+    /// Finishes the streams that ended in one round and passes each result to `on_result`.
+    fn finish_all(ended: &mut Vec<Self>, on_result: &mut dyn FnMut(Result<(), Error>))
     where
         Self: Sized,
     {
-        ended.drain(..).for_each(|stream| came(stream.finish()));
+        ended.drain(..).for_each(|stream| on_result(stream.finish()));
     }
 }
 
@@ -105,7 +105,7 @@ pub struct Filled {
 /// Settings of a run.
 #[derive(Clone)]
 pub struct Settings {
-    /// Workers; one a core.
+    /// Number of workers, by default one per core.
     pub threads: usize,
     /// Bytes of memory for slices and streams, all workers together.
     pub memory_bytes: usize,
@@ -165,7 +165,7 @@ pub struct SealProgress {
 /// besides its copy, short enough that the slices of all lanes fit the cache. 64 KiB measured 5 %
 /// less processor time a byte than 32 KiB; 128 KiB measured no less than 64 KiB.
 pub const SLICE_BYTES: usize = 64 * 1024;
-/// Bytes of a slice beyond [`SLICE_BYTES`], for what a form puts before and after.
+/// Bytes of a slice beyond [`SLICE_BYTES`], for the prefix and the suffix of a form.
 pub const SLACK_BYTES: usize = 64;
 /// Bytes of the shortest slice.
 pub const SLICE_BYTES_MIN: usize = 1024;

@@ -5,7 +5,7 @@
 //! in a form, and the time up to then is added to the stage before. The account is thread-local, so
 //! streams need no handle for it and threads share nothing.
 //!
-//! Costs one clock read an entry. Does nothing on threads that are not workers.
+//! Costs one clock read per change of stage. Does nothing on threads that are not workers.
 
 use std::cell::Cell;
 use std::ops::Index;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Activity of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealStage {
-    /// Takes works; opens sources and targets.
+    /// Claims works; opens sources and targets.
     Open,
     /// Reads from the source into the slice.
     Read,
@@ -62,8 +62,8 @@ impl Stages {
     /// Returns each stage's name and its share of the sum.
     pub fn shares(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let sum = self.sum().as_secs_f64().max(f64::MIN_POSITIVE);
-        let share = move |spent: Duration| spent.as_secs_f64() / sum;
-        self.0.into_iter().zip(STAGES).map(move |(spent, (_, name))| (name, share(spent)))
+        let share = move |elapsed: Duration| elapsed.as_secs_f64() / sum;
+        self.0.into_iter().zip(STAGES).map(move |(elapsed, (_, name))| (name, share(elapsed)))
     }
 }
 
@@ -76,7 +76,7 @@ impl Index<SealStage> for Stages {
 
 thread_local! {
     static NOW: Cell<Option<(SealStage, Instant)>> = const { Cell::new(None) };
-    static SPENT: Cell<Stages> = const { Cell::new(Stages([Duration::ZERO; STAGES.len()])) };
+    static ELAPSED: Cell<Stages> = const { Cell::new(Stages([Duration::ZERO; STAGES.len()])) };
 }
 
 /// Ends the current stage of this thread and enters `stage`.
@@ -90,14 +90,14 @@ pub fn enter(stage: SealStage) {
 }
 
 fn spend(stage: SealStage, time: Duration) {
-    let mut spent = SPENT.get();
-    spent.0[stage as usize] += time;
-    SPENT.set(spent);
+    let mut elapsed = ELAPSED.get();
+    elapsed.0[stage as usize] += time;
+    ELAPSED.set(elapsed);
 }
 
 /// Makes this thread a worker, in [`SealStage::Open`].
 pub(super) fn begin() {
-    SPENT.set(Stages::default());
+    ELAPSED.set(Stages::default());
     NOW.set(Some((SealStage::Open, Instant::now())));
 }
 
@@ -106,7 +106,7 @@ pub(super) fn end() -> Stages {
     if let Some((stage, since)) = NOW.take() {
         spend(stage, since.elapsed());
     }
-    SPENT.take()
+    ELAPSED.take()
 }
 
 #[cfg(test)]

@@ -197,14 +197,17 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
         held_bytes,
         out: &out,
     };
-    let taken = |held_bytes: usize| {
+    let count_claimed = |held_bytes: usize| {
         let queue =
             WorkQueue::new((0..9).map(|_| work(held_bytes)).collect(), (1, 1), STREAMS_MAX, 4096);
-        let mut taken = Vec::new();
-        queue.take(0, &mut work_queue::WorkerLoad::default(), &mut taken);
-        taken.len()
+        let mut claimed = Vec::new();
+        queue.take(0, &mut work_queue::WorkerLoad::default(), &mut claimed);
+        claimed.len()
     };
-    assert_eq!([taken(0), taken(1024), taken(4096), taken(5000)], [9, 4, 1, 1]);
+    assert_eq!(
+        [count_claimed(0), count_claimed(1024), count_claimed(4096), count_claimed(5000)],
+        [9, 4, 1, 1]
+    );
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn too_little_memory_is_named_with_the_least_that_works() {
     assert_eq!(settings(4).within(1 << 30).unwrap().threads, 4);
 }
 
-/// The first of two workers takes works several times before the second has started.
+/// The first of two workers claims works several times before the second has started.
 #[test]
 fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     let key = AesKey::new(&[7; 32]).expect("a length of AES");
@@ -234,19 +237,19 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     let queue = nine((2, 8));
     let (mut first, mut second) =
         (work_queue::WorkerLoad::default(), work_queue::WorkerLoad::default());
-    let mut taken = Vec::new();
+    let mut claimed = Vec::new();
     for _ in 0..5 {
-        queue.take(0, &mut first, &mut taken);
+        queue.take(0, &mut first, &mut claimed);
     }
-    assert_eq!((taken.len(), first.streams), (5, 5), "half of nine, and not one by one the rest");
-    queue.take(1, &mut second, &mut taken);
-    assert_eq!((taken.len(), second.streams), (9, 4));
-    // A worker that has finished its own streams takes no more than the queue has.
+    assert_eq!((claimed.len(), first.streams), (5, 5), "half of nine, and not one by one the rest");
+    queue.take(1, &mut second, &mut claimed);
+    assert_eq!((claimed.len(), second.streams), (9, 4));
+    // A worker that has finished its own streams claims no more than the queue has.
     let mut idle = work_queue::WorkerLoad::default();
-    queue.take(0, &mut idle, &mut taken);
-    assert_eq!((taken.len(), idle.streams), (9, 0));
+    queue.take(0, &mut idle, &mut claimed);
+    assert_eq!((claimed.len(), idle.streams), (9, 0));
     // Ten workers on two cores fill their lanes as two workers would.
-    let (queue, mut taken) = (nine((10, 2)), Vec::new());
-    queue.take(7, &mut work_queue::WorkerLoad::default(), &mut taken);
-    assert_eq!(taken.len(), 5);
+    let (queue, mut claimed) = (nine((10, 2)), Vec::new());
+    queue.take(7, &mut work_queue::WorkerLoad::default(), &mut claimed);
+    assert_eq!(claimed.len(), 5);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The works that no worker has taken yet, largest first.
+//! Queue of the works that no worker has claimed yet, largest first.
 //!
-//! A worker takes as many works at once as its round has room for, but at most its share of the
+//! A worker claims as many works at once as its round has room for, but at most its share of the
 //! unfinished works: those in the queue and those that workers have open. So the first worker to
-//! start does not take all of a small library while the others are still starting, and at the end
-//! all workers have something to do. With shares of the queue alone, the first worker took all of 8
-//! files of 4 MiB on two cores (7.6 in its lanes): half the throughput. Workers beyond the number
-//! of cores do not make shares smaller, as lanes belong to a core: with a file for each of 10
-//! workers on two cores, 10 files of 4 MiB went at 0.94 of the published method's throughput.
+//! start does not claim all of a small library while the others are still starting, and at the end
+//! all workers have something to do. With shares of the queue alone, the first worker claimed all
+//! of 8 files of 4 MiB on two cores (7.6 in its lanes): half the throughput. Workers beyond the
+//! number of cores do not make shares smaller, as lanes belong to a core: with a file for each of
+//! 10 workers on two cores, 10 files of 4 MiB reached 0.94 of the published method's throughput.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -25,9 +25,9 @@ pub(super) struct WorkQueue<W> {
 }
 
 struct Unfinished<W> {
-    /// Works not yet taken, smallest first: they are taken from the end.
+    /// Works not yet claimed, smallest first: they are removed from the end.
     works: Vec<W>,
-    /// Number of streams that each worker had open after it last took works; some may have ended
+    /// Number of streams that each worker had open after it last claimed works; some may have ended
     /// since.
     open: Vec<usize>,
 }
@@ -47,17 +47,17 @@ impl<W: Work> WorkQueue<W> {
         streams_max: usize,
         held_bytes_max: usize,
     ) -> Self {
-        // The sort is stable: works of one size are taken in the order of the list.
+        // The sort is stable: works of one size are claimed in the order of the list.
         works.sort_by_key(|work| Reverse(work.bytes()));
         works.reverse();
         let unfinished = Mutex::new(Unfinished { works, open: vec![0; threads] });
         Self { unfinished, shares: threads.min(cores), streams_max, held_bytes_max }
     }
 
-    /// Takes the works that fit beside `load` and adds them to `load` and `taken`. `worker` is an
-    /// index below the number of threads. A work that holds more than the memory limit is taken
-    /// alone.
-    pub(super) fn take(&self, worker: usize, load: &mut WorkerLoad, taken: &mut Vec<W>) {
+    /// Removes the works that fit beside `load` and adds them to `load` and `claimed`. `worker` is
+    /// an index below the number of threads. A work that holds more than the memory limit is
+    /// claimed alone.
+    pub(super) fn take(&self, worker: usize, load: &mut WorkerLoad, claimed: &mut Vec<W>) {
         if load.streams >= self.streams_max || load.slice_bytes >= ROUND_BYTES {
             return;
         }
@@ -75,7 +75,7 @@ impl<W: Work> WorkQueue<W> {
             load.streams += 1;
             load.slice_bytes += slice_bytes(work.bytes());
             load.held_bytes = held_bytes;
-            taken.extend(works.pop());
+            claimed.extend(works.pop());
         }
         open[worker] = load.streams;
     }

@@ -57,9 +57,9 @@ pub(super) fn work<W: Work>(
             ended: Instant::now(),
         },
     };
-    let mut taken = Vec::with_capacity(STREAMS_MAX);
+    let mut claimed = Vec::with_capacity(STREAMS_MAX);
     while !seen.stop.load(Ordering::Relaxed) {
-        worker.admit(queue, &mut taken);
+        worker.admit(queue, &mut claimed);
         if worker.active.is_empty() {
             break;
         }
@@ -87,8 +87,8 @@ struct Worker<'a, S> {
 }
 
 impl<S: WorkStream> Worker<'_, S> {
-    /// Takes and opens works while the round has room; each work that fails to open frees its room.
-    fn admit<W: Work<Stream = S>>(&mut self, queue: &WorkQueue<W>, taken: &mut Vec<W>) {
+    /// Claims and opens works while the round has room; a work that fails to open frees its room.
+    fn admit<W: Work<Stream = S>>(&mut self, queue: &WorkQueue<W>, claimed: &mut Vec<W>) {
         loop {
             let mut load = WorkerLoad::default();
             for one in &self.active {
@@ -96,13 +96,13 @@ impl<S: WorkStream> Worker<'_, S> {
                 load.slice_bytes += slice_bytes(one.left_bytes.max(1));
                 load.held_bytes += one.held_bytes;
             }
-            queue.take(self.number, &mut load, taken);
-            if taken.is_empty() {
+            queue.take(self.number, &mut load, claimed);
+            if claimed.is_empty() {
                 return;
             }
             stage::enter(SealStage::Open);
             let mut all_opened = true;
-            for work in taken.drain(..) {
+            for work in claimed.drain(..) {
                 let (left_bytes, held_bytes) = (work.bytes(), work.held_bytes());
                 match work.open() {
                     Ok(stream) => self.active.push(Active {
@@ -199,7 +199,7 @@ impl<S: WorkStream> Worker<'_, S> {
         stage::enter(SealStage::Commit);
         let (report, seen) = (&mut self.report, self.seen);
         let done = report.done;
-        S::finish_all(&mut self.ended, &mut |came| match came {
+        S::finish_all(&mut self.ended, &mut |result| match result {
             Ok(()) => report.done += 1,
             Err(error) => failed(report, seen, error),
         });

@@ -6,16 +6,16 @@
 //! again after a kill at any moment, skips finished books and does the rest. The journal's key is
 //! the user key: another passphrase for the same target is refused before any change. The journal's
 //! hash covers the bytes inside the cipher, not the source's: it can be compared with a sealed book
-//! when the source is gone.
+//! when the source no longer exists.
 //!
 //! At the end of a folder's run its files are synced (`syncfs`) and the journal records it; until
-//! then the journal's lines are believed only until the next boot.
+//! then the journal's lines are trusted only until the next boot.
 //!
 //! Costs a `statx` a book; BLAKE3 of the sealed content.
 //!
 //! Sources: syncfs(2).
-//! Does not follow symbolic links, take files of other names than `*.epub` from a folder, or remove
-//! books whose source is gone.
+//! Does not follow symbolic links, process files of a folder that are not named `*.epub`, or remove
+//! books whose source no longer exists.
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -182,7 +182,7 @@ pub fn seal(places: &CataloguePaths, how: &SealSettings) -> Result<CataloguePlan
     let (mut works, mut skipped) = (Vec::new(), 0);
     for found in books {
         let below = target_path::c_string(Path::new(&found.name))?;
-        match standing(&found, root.stat(&below), known.as_ref(), places.force) {
+        match book_status(&found, root.stat(&below), known.as_ref(), places.force) {
             BookStatus::Done => skipped += 1,
             BookStatus::Taken(fault) => failed.push(Error::file(&found.target, fault)),
             BookStatus::Open { replace } => {
@@ -429,7 +429,7 @@ enum BookStatus {
     Open { replace: bool },
 }
 
-fn standing(
+fn book_status(
     found: &FoundBook,
     there: Result<Stat, Errno>,
     known: Option<&Manifest>,

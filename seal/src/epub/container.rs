@@ -49,10 +49,10 @@ impl Parts {
     /// Reads container.xml and every package document.
     pub(super) fn read(archive: &Archive) -> Result<Self, Error> {
         let mimetype = archive.find(MIMETYPE).ok_or_else(|| not_epub(archive, "no mimetype"))?;
-        let said = document(archive, mimetype, MIMETYPE_BYTES_MAX)?;
-        if said.trim_ascii() != MEDIA_TYPE {
-            let said = String::from_utf8_lossy(&said).into_owned();
-            return Err(not_epub(archive, &format!("mimetype says {said:?}")));
+        let content = document(archive, mimetype, MIMETYPE_BYTES_MAX)?;
+        if content.trim_ascii() != MEDIA_TYPE {
+            let content = String::from_utf8_lossy(&content).into_owned();
+            return Err(not_epub(archive, &format!("mimetype says {content:?}")));
         }
         let container = archive
             .find(CONTAINER)

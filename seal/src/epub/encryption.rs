@@ -266,7 +266,8 @@ struct Reading {
     path: String,
     method: String,
     bytes: Option<String>,
-    /// True: an element with one of these values came twice, and readers differ in which they use.
+    /// True if an element with one of these values occurred twice; readers differ in which they
+    /// use.
     is_ambiguous: bool,
 }
 

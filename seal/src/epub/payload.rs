@@ -131,12 +131,12 @@ impl Payload {
         codec: &mut Codec,
         out: &mut [u8],
     ) -> Result<usize, Error> {
-        let taken = (out.len() as u64).min(self.left) as usize;
-        let raw = &mut out[..taken];
+        let read_bytes = (out.len() as u64).min(self.left) as usize;
+        let raw = &mut out[..read_bytes];
         enter(SealStage::Read);
         archive.read(raw, self.at)?;
-        self.at += taken as u64;
-        self.left -= taken as u64;
+        self.at += read_bytes as u64;
+        self.left -= read_bytes as u64;
         match entry.method {
             Method::Stored => {
                 enter(SealStage::Hash);
@@ -152,7 +152,7 @@ impl Payload {
                     .map_err(|found| archive.broken(entry, found))?;
             }
         }
-        Ok(taken)
+        Ok(read_bytes)
     }
 
     fn inflate(
@@ -168,18 +168,18 @@ impl Payload {
             // Data that deflate could not shrink, usual here, fill `out` in one read; bytes that
             // inflate did not consume are read again.
             let wanted = (out.len() - filled).max(READ_BYTES_MIN).min(scratch.len());
-            let taken = (wanted as u64).min(self.left) as usize;
+            let read_bytes = (wanted as u64).min(self.left) as usize;
             enter(SealStage::Read);
-            archive.read(&mut scratch[..taken], self.at)?;
-            let mut raw = &scratch[..taken];
+            archive.read(&mut scratch[..read_bytes], self.at)?;
+            let mut raw = &scratch[..read_bytes];
             let inflated = &mut out[filled..];
             enter(SealStage::Check);
-            let (status, went_on) = step(codec.inflate(), &mut raw, inflated, |inflated| {
+            let (status, has_progressed) = step(codec.inflate(), &mut raw, inflated, |inflated| {
                 self.plain.add(inflated);
                 filled += inflated.len();
             })
             .map_err(|found| archive.broken(entry, found))?;
-            let consumed = (taken - raw.len()) as u64;
+            let consumed = (read_bytes - raw.len()) as u64;
             self.at += consumed;
             self.left -= consumed;
             if self.plain.bytes > entry.bytes {
@@ -190,7 +190,7 @@ impl Payload {
                     return Err(archive.broken(entry, BEHIND));
                 }
                 self.ended = true;
-            } else if !went_on {
+            } else if !has_progressed {
                 return Err(archive.broken(entry, TRUNCATED));
             }
         }
@@ -207,12 +207,15 @@ impl Payload {
         let mut scratch = [0; SCRATCH_BYTES];
         let mut filled = 0;
         while filled < out.len() && !self.ended {
-            let taken = (scratch.len() as u64).min(self.left) as usize;
-            let raw = &mut scratch[..taken];
+            let read_bytes = (scratch.len() as u64).min(self.left) as usize;
+            let raw = &mut scratch[..read_bytes];
             enter(SealStage::Read);
             archive.read(raw, self.at)?;
-            let flush =
-                if taken as u64 == self.left { FlushCompress::Finish } else { FlushCompress::None };
+            let flush = if read_bytes as u64 == self.left {
+                FlushCompress::Finish
+            } else {
+                FlushCompress::None
+            };
             let deflate = codec.deflate();
             let (before_in, before_out) = (deflate.total_in(), deflate.total_out());
             enter(SealStage::Deflate);
@@ -249,7 +252,7 @@ impl Plain {
     ) -> Result<bool, &'static str> {
         let mut scratch = [0; SCRATCH_BYTES];
         loop {
-            let (status, went_on) =
+            let (status, has_progressed) =
                 step(inflate, &mut raw, &mut scratch, |inflated| self.add(inflated))?;
             if self.bytes > bytes_max {
                 return Err(MORE);
@@ -257,7 +260,7 @@ impl Plain {
             if status == Status::StreamEnd {
                 return if raw.is_empty() && is_last { Ok(true) } else { Err(BEHIND) };
             }
-            if !went_on {
+            if !has_progressed {
                 return if is_last { Err(TRUNCATED) } else { Ok(false) };
             }
         }
@@ -276,10 +279,10 @@ fn step(
     let status =
         inflate.decompress(raw, out, FlushDecompress::None).map_err(|_| "no deflate stream")?;
     let consumed = (inflate.total_in() - before_in) as usize;
-    let came = (inflate.total_out() - before_out) as usize;
+    let produced = (inflate.total_out() - before_out) as usize;
     *raw = &raw[consumed..];
-    inflated(&out[..came]);
-    Ok((status, consumed > 0 || came > 0))
+    inflated(&out[..produced]);
+    Ok((status, consumed > 0 || produced > 0))
 }
 
 const MORE: &str = "inflates to more than declared";

@@ -87,7 +87,7 @@ impl Work for Book {
         let licence = self.terms.issue(&name, &secret, &self.user_key)?;
         let target = ZipWriter::new(self.target.create(self.mode)?);
         Ok(BookSealing {
-            taken: 0,
+            reported_bytes: 0,
             key: AesKey::new(secret.as_slice()).expect("32 bytes"),
             iv: [0; 16],
             licence,
@@ -162,7 +162,7 @@ pub struct BookSealing {
     current: Option<Current>,
     codec: Codec,
     /// Bytes of the source that were reported as read.
-    taken: u64,
+    reported_bytes: u64,
     replace: bool,
     sync: bool,
     /// Second path of the licence.
@@ -184,7 +184,7 @@ enum Next {
 /// The part of the target that is being written.
 #[derive(Debug)]
 struct Current {
-    what: What,
+    body: PartBody,
     /// Checksum of the written bytes.
     crc: Hasher,
     stored: u64,
@@ -193,7 +193,7 @@ struct Current {
 }
 
 #[derive(Debug)]
-enum What {
+enum PartBody {
     /// An entry that stays unchanged.
     Clear { at: usize, payload: Payload },
     /// An entry that is enciphered, and its incomplete block.
@@ -235,7 +235,7 @@ impl WorkStream for BookSealing {
         let current = self.current.as_mut().expect("filled before it is drained");
         let crc = &mut current.crc;
         // A clear entry's checksum is that of its inflated bytes, and known already.
-        if matches!(current.what, What::Sealed { .. } | What::Document { .. }) {
+        if matches!(current.body, PartBody::Sealed { .. } | PartBody::Document { .. }) {
             enter(SealStage::Hash);
             crc.update(bytes);
         }
@@ -279,9 +279,9 @@ impl BookSealing {
             None => self.begin()?,
         };
         let mut filled = Filled::default();
-        let left = source_left(&current.what);
-        match &mut current.what {
-            What::Clear { at, payload } => {
+        let left = source_left(&current.body);
+        match &mut current.body {
+            PartBody::Clear { at, payload } => {
                 let entry = &self.archive.entries[*at];
                 let (bytes, ended) = payload.read(&self.archive, entry, &mut self.codec, buffer)?;
                 if let Some(content) = &mut self.content {
@@ -290,7 +290,7 @@ impl BookSealing {
                 filled.bytes = bytes;
                 current.ended = ended;
             }
-            What::Sealed { at, payload, begun, rest } => {
+            PartBody::Sealed { at, payload, begun, rest } => {
                 let mut start = 0;
                 if !*begun {
                     random(&mut self.iv)?;
@@ -312,14 +312,14 @@ impl BookSealing {
                 filled.cipher = start..start + cipher;
                 current.ended = ended;
             }
-            What::Document { bytes, at } => {
-                let taken = buffer.len().min(bytes.len() - *at);
-                buffer[..taken].copy_from_slice(&bytes[*at..*at + taken]);
-                *at += taken;
-                filled.bytes = taken;
+            PartBody::Document { bytes, at } => {
+                let copied = buffer.len().min(bytes.len() - *at);
+                buffer[..copied].copy_from_slice(&bytes[*at..*at + copied]);
+                *at += copied;
+                filled.bytes = copied;
                 current.ended = *at == bytes.len();
             }
-            What::Encryption(document) => {
+            PartBody::Encryption(document) => {
                 let (archive, fates) = (&self.archive, &self.fates);
                 let more = |at: usize| describe(archive, fates, at);
                 let codec = &mut self.codec;
@@ -327,12 +327,12 @@ impl BookSealing {
                 (filled.bytes, current.ended) = document.fill(codec, buffer, more);
             }
         }
-        filled.source_bytes = left - source_left(&current.what);
-        self.taken += filled.source_bytes;
+        filled.source_bytes = left - source_left(&current.body);
+        self.reported_bytes += filled.source_bytes;
         filled.is_last = current.ended && self.next == Next::End;
         if filled.is_last {
             // Counts headers, names and bytes that no entry refers to.
-            filled.source_bytes += self.archive.bytes().saturating_sub(self.taken);
+            filled.source_bytes += self.archive.bytes().saturating_sub(self.reported_bytes);
         }
         self.current = Some(current);
         Ok(filled)
@@ -340,12 +340,12 @@ impl BookSealing {
 
     /// Begins the next part. One exists: the last slice was not filled yet.
     fn begin(&mut self) -> Result<Current, Error> {
-        let (what, head) = loop {
+        let (body, head) = loop {
             match self.next {
                 Next::Mimetype => {
                     self.next = Next::Entry(0);
-                    let (what, head) = document(MIMETYPE, MEDIA_TYPE.to_vec());
-                    break (what, self.as_before(head));
+                    let (body, head) = document(MIMETYPE, MEDIA_TYPE.to_vec());
+                    break (body, self.as_before(head));
                 }
                 Next::Entry(at) if at == self.fates.len() => self.next = Next::Encryption,
                 Next::Entry(at) => {
@@ -358,7 +358,7 @@ impl BookSealing {
                     self.next = Next::Licence;
                     self.codec.deflate().reset();
                     let head = head(ENCRYPTION, Method::Deflated, NOT_LARGE);
-                    break (What::Encryption(encryption::Text::new()), self.as_before(head));
+                    break (PartBody::Encryption(encryption::Text::new()), self.as_before(head));
                 }
                 Next::Licence => {
                     self.next = Next::End;
@@ -367,13 +367,13 @@ impl BookSealing {
                 Next::End => unreachable!("nothing is filled after the last slice"),
             }
         };
-        if let (Some(content), What::Clear { .. } | What::Sealed { .. }) =
-            (&mut self.content, &what)
+        if let (Some(content), PartBody::Clear { .. } | PartBody::Sealed { .. }) =
+            (&mut self.content, &body)
         {
             content.begin(&head.name);
         }
         self.target.begin(head);
-        Ok(Current { what, crc: Hasher::new(), stored: 0, ended: false })
+        Ok(Current { body, crc: Hasher::new(), stored: 0, ended: false })
     }
 
     /// Sets the time of a part written anew to that of the entry in the source, if there is one.
@@ -382,7 +382,7 @@ impl BookSealing {
         Head { modified: entry.map_or(DOS_EPOCH, |entry| entry.modified), ..head }
     }
 
-    fn begin_entry(&mut self, at: usize) -> Result<Option<(What, Head)>, Error> {
+    fn begin_entry(&mut self, at: usize) -> Result<Option<(PartBody, Head)>, Error> {
         let (entry, fate) = (&self.archive.entries[at], self.fates[at]);
         let (change, is_sealed) = match fate {
             EntryAction::Anew => return Ok(None),
@@ -400,12 +400,12 @@ impl BookSealing {
         let method = if is_sealed { Method::Stored } else { entry.method };
         let mut head = head(&entry.name, method, most.saturating_add(SPARE_BYTES));
         head.modified = entry.modified;
-        let what = if is_sealed {
-            What::Sealed { at, payload, begun: false, rest: Rest::default() }
+        let body = if is_sealed {
+            PartBody::Sealed { at, payload, begun: false, rest: Rest::default() }
         } else {
-            What::Clear { at, payload }
+            PartBody::Clear { at, payload }
         };
-        Ok(Some((what, head)))
+        Ok(Some((body, head)))
     }
 }
 
@@ -413,15 +413,15 @@ impl Current {
     /// Returns checksum and sizes of the part for the archive.
     fn sum(&self, archive: &Archive) -> Sum {
         let stored = self.stored;
-        match &self.what {
-            What::Clear { at, .. } => {
+        match &self.body {
+            PartBody::Clear { at, .. } => {
                 let entry = &archive.entries[*at];
                 Sum { crc: entry.crc, stored, bytes: entry.bytes }
             }
-            What::Encryption(document) => {
+            PartBody::Encryption(document) => {
                 Sum { crc: document.crc(), stored, bytes: document.bytes() }
             }
-            What::Sealed { .. } | What::Document { .. } => {
+            PartBody::Sealed { .. } | PartBody::Document { .. } => {
                 Sum { crc: self.crc.clone().finalize(), stored, bytes: stored }
             }
         }
@@ -466,16 +466,16 @@ fn describe(archive: &Archive, fates: &[EntryAction], at: usize) -> Option<Strin
 }
 
 /// Returns the bytes of the source that this part has not read yet.
-fn source_left(what: &What) -> u64 {
-    match what {
-        What::Clear { payload, .. } | What::Sealed { payload, .. } => payload.left(),
-        What::Document { .. } | What::Encryption(_) => 0,
+fn source_left(body: &PartBody) -> u64 {
+    match body {
+        PartBody::Clear { payload, .. } | PartBody::Sealed { payload, .. } => payload.left(),
+        PartBody::Document { .. } | PartBody::Encryption(_) => 0,
     }
 }
 
-fn document(name: &str, bytes: Vec<u8>) -> (What, Head) {
+fn document(name: &str, bytes: Vec<u8>) -> (PartBody, Head) {
     let head = head(name, Method::Stored, bytes.len() as u64);
-    (What::Document { bytes, at: 0 }, head)
+    (PartBody::Document { bytes, at: 0 }, head)
 }
 
 /// Makes the head of an entry of at most `bytes` bytes, in the archive and inflated.

@@ -5,7 +5,7 @@
 //! directory of the book needs the checksum of the inflated text. A changed ciphertext, the key of
 //! another book and a wrong padding all give one message.
 //!
-//! Obfuscated fonts stay so, and get an encryption.xml of their own back, behind `mimetype`.
+//! Obfuscated fonts stay obfuscated; the book gets an encryption.xml for them, after `mimetype`.
 //!
 //! Decryption is parallel within an entry, so it is done here and not in the lanes.
 //!
@@ -94,7 +94,7 @@ impl Work for SealedBook {
             next: None,
             current: None,
             codec: Codec::default(),
-            taken: 0,
+            reported_bytes: 0,
             fonts: (0..archive.entries.len())
                 .any(|at| describe(&archive, &encryption, at).is_some_and(|text| !text.is_empty()))
                 .then(encryption::Text::new),
@@ -122,21 +122,21 @@ pub struct BookUnsealing {
     next: Option<usize>,
     current: Option<Current>,
     codec: Codec,
-    taken: u64,
+    reported_bytes: u64,
     replace: bool,
     sync: bool,
 }
 
 #[derive(Debug)]
 struct Current {
-    what: What,
+    body: PartBody,
     stored: u64,
     /// Set by the last slice.
     sum: Option<Sum>,
 }
 
 #[derive(Debug)]
-enum What {
+enum PartBody {
     Mimetype,
     /// encryption.xml of the obfuscated fonts, deflated.
     Fonts(encryption::Text),
@@ -164,11 +164,11 @@ struct Ciphertext {
 impl WorkStream for BookUnsealing {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for some blocks");
-        let mut taken = 0;
+        let mut read_bytes = 0;
         loop {
             let mut filled = self.fill_part(buffer)?;
-            taken += filled.source_bytes;
-            filled.source_bytes = taken;
+            read_bytes += filled.source_bytes;
+            filled.source_bytes = read_bytes;
             if filled.bytes > 0 {
                 return Ok(filled);
             }
@@ -210,15 +210,15 @@ impl BookUnsealing {
             None => self.begin()?,
         };
         let mut filled = Filled::default();
-        match &mut current.what {
-            What::Mimetype => {
+        match &mut current.body {
+            PartBody::Mimetype => {
                 buffer[..MEDIA_TYPE.len()].copy_from_slice(MEDIA_TYPE);
                 filled.bytes = MEDIA_TYPE.len();
                 let bytes = MEDIA_TYPE.len() as u64;
                 let crc = crc32fast::hash(MEDIA_TYPE);
                 current.sum = Some(Sum { crc, stored: bytes, bytes });
             }
-            What::Fonts(text) => {
+            PartBody::Fonts(text) => {
                 let (archive, encryption) = (&self.archive, &self.encryption);
                 let more = |at: usize| describe(archive, encryption, at);
                 enter(SealStage::Deflate);
@@ -227,7 +227,7 @@ impl BookUnsealing {
                 let stored = current.stored + bytes as u64;
                 current.sum = ended.then(|| Sum { crc: text.crc(), stored, bytes: text.bytes() });
             }
-            What::Clear { at, payload } => {
+            PartBody::Clear { at, payload } => {
                 let entry = &self.archive.entries[*at];
                 let left = payload.left();
                 let (bytes, ended) = payload.read(&self.archive, entry, &mut self.codec, buffer)?;
@@ -236,10 +236,10 @@ impl BookUnsealing {
                 let Entry { crc, stored, bytes, .. } = *entry;
                 current.sum = ended.then_some(Sum { crc, stored, bytes });
             }
-            What::Sealed(ciphertext) => {
-                let taken = self.decipher(ciphertext, buffer)?;
-                filled.source_bytes = taken.0;
-                filled.bytes = taken.1;
+            PartBody::Sealed(ciphertext) => {
+                let deciphered = self.decipher(ciphertext, buffer)?;
+                filled.source_bytes = deciphered.0;
+                filled.bytes = deciphered.1;
                 if ciphertext.left == 0 {
                     let stored = current.stored + filled.bytes as u64;
                     current.sum = Some(self.ended(ciphertext, stored)?);
@@ -247,10 +247,10 @@ impl BookUnsealing {
             }
         }
         current.stored += filled.bytes as u64;
-        self.taken += filled.source_bytes;
+        self.reported_bytes += filled.source_bytes;
         filled.is_last = current.sum.is_some() && self.skip_own() == self.archive.entries.len();
         if filled.is_last {
-            filled.source_bytes += self.archive.bytes().saturating_sub(self.taken);
+            filled.source_bytes += self.archive.bytes().saturating_sub(self.reported_bytes);
         }
         self.current = Some(current);
         Ok(filled)
@@ -268,22 +268,22 @@ impl BookUnsealing {
             let modified = self.archive.find(name).map_or(0, |entry| entry.modified);
             Head { name: name.into(), method, modified, is_large: false }
         };
-        let (what, head) = if self.next.is_none() {
+        let (body, head) = if self.next.is_none() {
             self.next = Some(0);
-            (What::Mimetype, anew(MIMETYPE, Method::Stored))
+            (PartBody::Mimetype, anew(MIMETYPE, Method::Stored))
         } else if let Some(text) = self.fonts.take() {
             self.codec.deflate().reset();
-            (What::Fonts(text), anew(ENCRYPTION, Method::Deflated))
+            (PartBody::Fonts(text), anew(ENCRYPTION, Method::Deflated))
         } else {
             let at = self.skip_own();
             self.next = Some(at + 1);
             self.begin_entry(at)?
         };
         self.target.begin(head);
-        Ok(Current { what, stored: 0, sum: None })
+        Ok(Current { body, stored: 0, sum: None })
     }
 
-    fn begin_entry(&mut self, at: usize) -> Result<(What, Head), Error> {
+    fn begin_entry(&mut self, at: usize) -> Result<(PartBody, Head), Error> {
         let (archive, entry) = (&self.archive, &self.archive.entries[at]);
         let head = |method, is_large| {
             let (name, modified) = (entry.name.clone(), entry.modified);
@@ -292,7 +292,7 @@ impl BookUnsealing {
         let Some(Encryption::Sealed(inside)) = self.encryption[at] else {
             let is_large = entry.stored.max(entry.bytes) > SMALL_MAX;
             let payload = Payload::open(archive, entry, Change::None, &mut self.codec)?;
-            return Ok((What::Clear { at, payload }, head(entry.method, is_large)));
+            return Ok((PartBody::Clear { at, payload }, head(entry.method, is_large)));
         };
         check_sealed(archive, entry, inside)?;
         if inside.method == Method::Deflated {
@@ -313,7 +313,7 @@ impl BookUnsealing {
             plain: Plain::default(),
         };
         let is_large = entry.stored.max(inside.bytes.unwrap_or(0)) > SMALL_MAX;
-        Ok((What::Sealed(ciphertext), head(inside.method, is_large)))
+        Ok((PartBody::Sealed(ciphertext), head(inside.method, is_large)))
     }
 
     /// Deciphers the next blocks into `buffer`. Returns the bytes read, and the bytes deciphered
@@ -324,20 +324,20 @@ impl BookUnsealing {
         buffer: &mut [u8],
     ) -> Result<(u64, usize), Error> {
         let entry = &self.archive.entries[text.entry];
-        let taken = ((buffer.len() / 16 * 16) as u64).min(text.left) as usize;
-        let blocks = &mut buffer[..taken];
+        let read_bytes = ((buffer.len() / 16 * 16) as u64).min(text.left) as usize;
+        let blocks = &mut buffer[..read_bytes];
         enter(SealStage::Read);
         self.archive.read(blocks, text.at)?;
         enter(SealStage::Hash);
         text.crc.update(blocks);
         enter(SealStage::Cipher);
         self.cbc.decrypt(&self.key, &mut text.iv, blocks);
-        text.at += taken as u64;
-        text.left -= taken as u64;
+        text.at += read_bytes as u64;
+        text.left -= read_bytes as u64;
         let is_last = text.left == 0;
-        let padding = if is_last { usize::from(blocks[taken - 1]) } else { 0 };
+        let padding = if is_last { usize::from(blocks[read_bytes - 1]) } else { 0 };
         let is_right = !is_last || (1..=16).contains(&padding);
-        let plain = &blocks[..taken - if is_right { padding } else { 0 }];
+        let plain = &blocks[..read_bytes - if is_right { padding } else { 0 }];
         let made = plain.len();
         let checked = match text.inside.method {
             Method::Stored => {
@@ -352,7 +352,7 @@ impl BookUnsealing {
             }
         };
         if checked == Ok(is_last) && is_right {
-            Ok((taken as u64, made))
+            Ok((read_bytes as u64, made))
         } else {
             Err(undecipherable(&self.archive, entry))
         }

@@ -328,14 +328,14 @@ struct Raw<'a> {
 
 impl Read for Raw<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let taken = (buffer.len() as u64).min(self.left) as usize;
-        self.archive.read(&mut buffer[..taken], self.at).map_err(io::Error::other)?;
-        self.at += taken as u64;
-        self.left -= taken as u64;
+        let read_bytes = (buffer.len() as u64).min(self.left) as usize;
+        self.archive.read(&mut buffer[..read_bytes], self.at).map_err(io::Error::other)?;
+        self.at += read_bytes as u64;
+        self.left -= read_bytes as u64;
         if let Some(crc) = self.crc {
-            crc.borrow_mut().update(&buffer[..taken]);
+            crc.borrow_mut().update(&buffer[..read_bytes]);
         }
-        Ok(taken)
+        Ok(read_bytes)
     }
 }
 
@@ -381,10 +381,10 @@ impl Read for Deciphering<'_> {
                 self.to -= padding;
             }
         }
-        let taken = out.len().min(self.to - self.from);
-        out[..taken].copy_from_slice(&self.buffer[self.from..self.from + taken]);
-        self.from += taken;
-        Ok(taken)
+        let copied = out.len().min(self.to - self.from);
+        out[..copied].copy_from_slice(&self.buffer[self.from..self.from + copied]);
+        self.from += copied;
+        Ok(copied)
     }
 }
 

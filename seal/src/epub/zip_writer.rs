@@ -140,7 +140,7 @@ impl ZipWriter {
         self.entries += 1;
     }
 
-    /// Writes both at the end of the file, in one call unless the kernel takes less.
+    /// Writes both at the end of the file, in one call unless the kernel writes only a part.
     fn put(&mut self, first: &[u8], second: &[u8]) -> Result<(), Error> {
         let file = self.pending.file();
         let both = [IoSlice::new(first), IoSlice::new(second)];
@@ -248,7 +248,7 @@ const NEEDS: u16 = 20;
 const NEEDS_ZIP64: u16 = 45;
 /// Unix, version 4.5: the upper half of the attributes below is a mode.
 const MADE_BY: u16 = 3 << 8 | 45;
-/// A regular file that everybody may read.
+/// A regular file that every user may read.
 const ATTRIBUTES: u32 = 0o100_644 << 16;
 /// The name is UTF-8 (APPNOTE §4.4.4, bit 11).
 const FLAG_UTF8: u16 = 1 << 11;

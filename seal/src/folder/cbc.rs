@@ -3,7 +3,7 @@
 //!
 //! The IV is random and in front, or one IV is given for all files and a file is as
 //! `openssl enc -aes-N-cbc -K -iv` writes it. A changed file is not detected: new users should
-//! take `gcm`.
+//! use `gcm`.
 //!
 //! Reads, hashes and writes stay aligned to slices although 16 bytes are in front: the last block
 //! of a slice waits for the next write, so no page of the target is written twice.
@@ -136,12 +136,12 @@ impl WorkStream for Ciphering<'_> {
     }
 
     fn finish(self) -> Result<(), Error> {
-        let mut came = Ok(());
-        Self::finish_all(&mut vec![self], &mut |result| came = result);
-        came
+        let mut outcome = Ok(());
+        Self::finish_all(&mut vec![self], &mut |result| outcome = result);
+        outcome
     }
 
-    fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>)) {
-        finish_all(ended, |stream| stream.transfer, came);
+    fn finish_all(ended: &mut Vec<Self>, on_result: &mut dyn FnMut(Result<(), Error>)) {
+        finish_all(ended, |stream| stream.transfer, on_result);
     }
 }

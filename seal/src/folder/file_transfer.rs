@@ -106,7 +106,7 @@ pub(crate) struct Transfer<'a> {
     cold: Cold,
 }
 
-/// The source as the walk saw it.
+/// State of the source during the walk.
 #[derive(Clone, Copy, Debug)]
 struct SourceState {
     bytes: u64,
@@ -134,7 +134,7 @@ enum Cold {
     No,
     /// Read-ahead was just requested, up to this offset.
     Asked(u64),
-    /// Reads go on, with read-ahead requested up to this offset.
+    /// A later read; read-ahead has been requested up to this offset.
     Until(u64),
 }
 
@@ -299,7 +299,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Closes the source after the last byte; fails unless the source is as the walk saw it.
+    /// Closes the source after the last byte; fails if the source differs from its state in the
+    /// walk.
     fn check_source(&mut self) -> Result<(), Error> {
         let source = self.source.take().expect("open while there is something left");
         if let (true, Hash::Whole(content)) = (self.context.verify, &self.hash)
@@ -399,20 +400,20 @@ impl<'a> Transfer<'a> {
 pub(crate) fn finish_all<'a, S>(
     ended: &mut Vec<S>,
     transfer: impl Fn(S) -> Transfer<'a>,
-    came: &mut dyn FnMut(Result<(), Error>),
+    on_result: &mut dyn FnMut(Result<(), Error>),
 ) {
     let mut whole = Vec::with_capacity(ended.len());
     for stream in ended.drain(..) {
         let mut transfer = transfer(stream);
         match transfer.settle() {
             Ok(()) => whole.push(transfer),
-            Err(error) => came(Err(error)),
+            Err(error) => on_result(Err(error)),
         }
     }
     let Some(context) = whole.first().map(Transfer::context) else { return };
     if let Err(error) = journalled(context, &whole) {
         // No file has a record, so none gets its name; each reports the error.
-        whole.iter().for_each(|one| came(Err(again(&error, one))));
+        whole.iter().for_each(|one| on_result(Err(again(&error, one))));
         return;
     }
     let mut undone = Vec::new();
@@ -422,13 +423,13 @@ pub(crate) fn finish_all<'a, S>(
         if committed.is_err() {
             undone.push(name);
         }
-        came(committed);
+        on_result(committed);
     }
     if let (false, Some(journal)) = (undone.is_empty(), &context.journal) {
         let mut journal = journal.lock().expect("no worker panicked");
         undone.iter().for_each(|name| journal.push_undone(name));
         if let Err(error) = journal.write() {
-            came(Err(error));
+            on_result(Err(error));
         }
     }
 }

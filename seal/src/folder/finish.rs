@@ -40,7 +40,7 @@ pub(super) fn end(
     {
         failed.push(error);
     }
-    // Only now may another run take the journal.
+    // Another run may lock the journal only from here on.
     drop(context);
     failed
 }

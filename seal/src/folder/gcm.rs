@@ -8,15 +8,15 @@
 //! out or appended. Tink opens the file with an `AesGcmHkdfStreamingKey` of this segment size,
 //! SHA-256 and a derived key of 32 bytes.
 //!
-//! Why Tink's format and not age's: age derives its keys from recipients, Tink takes the key as it
-//! is, as the other forms here do; both are the STREAM construction.
+//! Tink's format is used instead of age's: age derives its keys from recipients, whereas Tink uses
+//! the key unchanged, as the other forms here do; both are the STREAM construction.
 //!
-//! Why 32 KiB, where Tink's ready-made templates have 4 KiB and 1 MiB (Tink takes any size): no
-//! byte of a segment may be used before all of it is authenticated. So the segment sets the memory
-//! of each open file, and the bytes that a reader must decipher for one byte from the middle. 32
-//! KiB is one slice of the engine, so all of a round stays in the L2 cache. On a Zen 4 the cipher
-//! alone does 8.2 GB/s in segments of 4 KiB, 10.5 of 32 KiB, 10.7 of 64 KiB and more. The tags are
-//! 0.05 % of the file.
+//! The segment size is 32 KiB, although Tink's ready-made templates have 4 KiB and 1 MiB (Tink
+//! accepts any size): no byte of a segment may be used before all of it is authenticated. So the
+//! segment sets the memory of each open file, and the bytes that a reader must decipher for one
+//! byte from the middle. 32 KiB is one slice of the engine, so all of a round stays in the L2
+//! cache. On a Zen 4 the cipher alone does 8.2 GB/s in segments of 4 KiB, 10.5 of 32 KiB, 10.7 of
+//! 64 KiB and more. The tags are 0.05 % of the file.
 //!
 //! Sources: Tink's wire format, "AES-GCM-HKDF Streaming AEAD"; Hoang, Reyhanitabar, Rogaway and
 //! Vizár, "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance" (2015), §7
@@ -229,13 +229,13 @@ impl WorkStream for Segmenting<'_> {
     }
 
     fn finish(self) -> Result<(), Error> {
-        let mut came = Ok(());
-        Self::finish_all(&mut vec![self], &mut |result| came = result);
-        came
+        let mut outcome = Ok(());
+        Self::finish_all(&mut vec![self], &mut |result| outcome = result);
+        outcome
     }
 
-    fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>)) {
-        finish_all(ended, |stream| stream.transfer, came);
+    fn finish_all(ended: &mut Vec<Self>, on_result: &mut dyn FnMut(Result<(), Error>)) {
+        finish_all(ended, |stream| stream.transfer, on_result);
     }
 }
 

@@ -14,8 +14,8 @@
 //! sealed before.
 //!
 //! Sources: openssl-enc(1); syncfs(2).
-//! Passes over symlinks and special files and names them. Does not keep hard links (each name
-//! becomes a file of its own), extended attributes or owners.
+//! Skips and reports symlinks and special files. Does not keep hard links (each name becomes a file
+//! of its own), extended attributes or owners.
 
 mod cbc;
 mod file_transfer;
@@ -128,7 +128,7 @@ pub struct FolderOptions {
     pub sync: Durability,
     /// True: existing files are replaced.
     pub force: bool,
-    /// True: each source is read a second time and compared with the hash of what was sealed.
+    /// True: each source is read a second time and compared with the hash of the sealed content.
     pub verify: bool,
 }
 
@@ -267,7 +267,7 @@ fn fits(header: &ManifestHeader, options: &FolderOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Files of the tree, sorted by what is to be done with them.
+/// Files of the tree, grouped by the action that they need.
 #[derive(Default)]
 struct PendingFiles {
     replaces: Vec<bool>,
@@ -306,8 +306,8 @@ fn sort(
             return false;
         }
         // Files in an unseen folder are this program's and are removed. A file whose record is no
-        // longer believed was this program's too, and so was a damaged file with its source's
-        // record.
+        // longer trusted was also made by this program, and so was a damaged file whose source
+        // still matches its record.
         let record = known.and_then(|known| known.records.get(file.name()));
         let is_lost = record.is_some_and(|kept| !kept.is_believed);
         if is_unseen || is_lost || options.force || done.is_some() {

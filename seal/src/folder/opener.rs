@@ -4,7 +4,7 @@
 //! [`Opener`] opens the files of a folder; [`Opening`] is one file in progress. Pieces of a GCM
 //! file are authentic one by one. Pieces of a CBC file may be anything until a hash of the whole is
 //! compared, and must not be used before the last piece. A wrong key, a wrong padding and a damaged
-//! file are one fault ([`SealedFileFault::Sealed`]): an attacker who could tell them apart could
+//! file are one fault ([`SealedFileFault::Sealed`]): an attacker who could distinguish them could
 //! decipher CBC without the key (Vaudenay, 2002). The padding is compared in constant time.
 //!
 //! Costs the cipher in place; keeps no piece.
@@ -21,7 +21,7 @@ use super::{FolderForm, gcm};
 use crate::error::{Error, counted};
 use crate::key::Secret;
 
-/// Why a sealed file does not open, or differs from its original. One enum for all forms.
+/// Reason why a sealed file does not open, or differs from its original. One enum for all forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealedFileFault {
@@ -64,7 +64,7 @@ pub enum SealedFileFault {
     /// The file is in the folder, and not in the manifest or the source.
     #[error("was not sealed into this folder; take it out")]
     Extra,
-    /// The file opens, and differs from what was sealed.
+    /// The file opens, and differs from the sealed content.
     #[error("opens to something else than what was sealed; seal the source again")]
     Other,
     /// The file opens, and differs from its source.
@@ -198,8 +198,8 @@ impl Opening<'_> {
         bytes.map(|bytes| front..front + bytes).ok_or(SealedFileFault::Sealed)
     }
 
-    /// Returns the fault of a file that opened and differs from what was sealed. For CBC it is the
-    /// fault of a wrong padding: that may be the cause.
+    /// Returns the fault of a file that opened and differs from the sealed content. For CBC it is
+    /// the fault of a wrong padding: that may be the cause.
     pub fn other(&self) -> SealedFileFault {
         match self.state {
             State::Gcm(_) => SealedFileFault::Other,

@@ -208,7 +208,7 @@ fn derived(key: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, ErrorStack> {
     hmac(hmac(salt, key)?.as_ref(), &[1])
 }
 
-/// Drops OpenSSL's reason, which must not be told ([`SealedFileFault::Sealed`]).
+/// Drops OpenSSL's reason, which must not be revealed ([`SealedFileFault::Sealed`]).
 fn refused(_: ErrorStack) -> SealedFileFault {
     SealedFileFault::Sealed
 }

@@ -42,7 +42,7 @@ pub(super) struct SealedDir {
 pub(super) struct ReadableFiles {
     /// Record of each file that was left in the tree; all `None` without a manifest.
     pub(super) records: Vec<Option<ManifestRecord>>,
-    /// Files that were taken out of the tree.
+    /// Files that were removed from the tree.
     pub(super) rejected: Vec<CString>,
     /// Errors of the rejected and missing files, and of the walk.
     pub(super) failed: Vec<Error>,

@@ -130,7 +130,7 @@ impl TargetDir {
             }
             TargetState::Unseen { parent, name, working, kind } => (parent, name, working, *kind),
         };
-        let taken = match working.take() {
+        let claimed = match working.take() {
             Some(left) => {
                 left.take()?;
                 left
@@ -141,7 +141,7 @@ impl TargetDir {
                 made.yields(name, kind)?
             }
         };
-        Ok(working.insert(taken).folder().clone())
+        Ok(working.insert(claimed).folder().clone())
     }
 
     /// Lists the target's files and folders. Removes unfinished files of earlier runs.

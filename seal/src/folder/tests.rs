@@ -228,11 +228,11 @@ fn what_is_done_is_skipped_and_what_is_there_is_not_touched() {
     assert_eq!((outcome.done, outcome.skipped), (4, all - 4));
     let noted = outcome.remarks[0].to_string();
     assert!(noted.contains("target: 2 files not as sealed, such as 1"), "{noted}");
-    let said: Vec<_> = outcome.failed.iter().map(ToString::to_string).collect();
-    assert_eq!(said.len(), 1, "{said:?}");
+    let messages: Vec<_> = outcome.failed.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        said[0].contains("target/4096: was sealed from an earlier state of its source"),
-        "{said:?}"
+        messages[0].contains("target/4096: was sealed from an earlier state of its source"),
+        "{messages:?}"
     );
     assert_eq!(fs::read(options.target.join("4096")).unwrap(), before);
 
@@ -313,7 +313,7 @@ fn symlinks_specials_and_names_of_its_own_are_reported_and_not_followed() {
     assert_eq!(outcome.failed.len(), 2, "{:?}", outcome.failed);
     let passed: Vec<_> = outcome.passed_over.iter().map(ToString::to_string).collect();
     assert_eq!(passed.len(), 3, "{passed:?}");
-    assert!(passed.iter().all(|said| said.contains(": passed over: ")), "{passed:?}");
+    assert!(passed.iter().all(|message| message.contains(": passed over: ")), "{passed:?}");
     assert!(!folders.target().join("link").exists());
     assert!(!folders.target().join("folder link").exists());
 }
@@ -333,8 +333,8 @@ fn a_folder_of_links_alone_has_nothing_to_be_sealed_and_an_empty_one_stays_empty
     symlink("/etc/passwd", source.join("link")).unwrap();
     let outcome = sealed(options).unwrap();
     assert_eq!((outcome.failed.len(), outcome.passed_over.len()), (1, 1));
-    let said = outcome.failed[0].to_string();
-    assert!(said.contains("links: nothing here to be worked on: no regular file"), "{said}");
+    let message = outcome.failed[0].to_string();
+    assert!(message.contains("links: nothing here to be worked on: no regular file"), "{message}");
 }
 
 #[test]

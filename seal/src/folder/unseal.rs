@@ -8,7 +8,7 @@
 //! CBC; only CBC without a manifest has no check but its padding.
 //!
 //! A CBC file is deciphered in parallel within itself, a GCM file segment by segment; the cores
-//! take different files.
+//! process different files.
 //!
 //! Cost a byte: two copies and the cipher, as sealing, and the hash.
 //! Does not continue an earlier run: existing files are refused, or unsealed again.
@@ -220,12 +220,12 @@ impl WorkStream for Unsealing<'_> {
     }
 
     fn finish(self) -> Result<(), Error> {
-        let mut came = Ok(());
-        Self::finish_all(&mut vec![self], &mut |result| came = result);
-        came
+        let mut outcome = Ok(());
+        Self::finish_all(&mut vec![self], &mut |result| outcome = result);
+        outcome
     }
 
-    fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>)) {
-        finish_all(ended, |stream| stream.transfer, came);
+    fn finish_all(ended: &mut Vec<Self>, on_result: &mut dyn FnMut(Result<(), Error>)) {
+        finish_all(ended, |stream| stream.transfer, on_result);
     }
 }

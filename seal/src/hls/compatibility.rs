@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Check that keys belong to the titles in a folder: run by a server before it gives out keys, and
+//! Check that keys belong to the titles in a folder: run by a server before it delivers keys, and
 //! by `unseal` before it writes.
 //!
 //! Only the first segment of each title is checked: its first packets must begin with sync bytes

@@ -483,8 +483,8 @@ mod tests {
             let settings = Settings::here(Some(1));
             let outcome =
                 seal(&path("film.ts"), &path("t"), &options, &settings, &planned, &seen).unwrap();
-            let said = outcome.failed.iter().chain(&outcome.remarks).map(ToString::to_string);
-            (planned.films_done.load(Ordering::Relaxed), said.collect::<Vec<_>>())
+            let messages = outcome.failed.iter().chain(&outcome.remarks).map(ToString::to_string);
+            (planned.films_done.load(Ordering::Relaxed), messages.collect::<Vec<_>>())
         };
         assert_eq!(run(2, false), (0, Vec::new()));
         let folder = Arc::new(DirHandle::open(&path("t/film")).unwrap());
@@ -497,13 +497,19 @@ mod tests {
         let edition = edition(2, "film", state, &options);
         Journal { edition, files: Vec::new(), ..journal }.write(&folder).unwrap();
 
-        let (before, said) = run(2, false);
-        assert!(before == 1 && said.len() == 1 && said[0].contains("earlier version"), "{said:?}");
-        let (before, said) = run(4, false);
-        assert!(before == 0 && said[0].contains("is there already"), "{said:?}");
+        let (before, messages) = run(2, false);
+        assert!(
+            before == 1 && messages.len() == 1 && messages[0].contains("earlier version"),
+            "{messages:?}"
+        );
+        let (before, messages) = run(4, false);
+        assert!(before == 0 && messages[0].contains("is there already"), "{messages:?}");
         std::fs::remove_file(path("t/film/00001.ts")).unwrap();
-        let (before, said) = run(2, false);
-        assert!(before == 0 && said.len() == 1 && said[0].contains("sealed again"), "{said:?}");
+        let (before, messages) = run(2, false);
+        assert!(
+            before == 0 && messages.len() == 1 && messages[0].contains("sealed again"),
+            "{messages:?}"
+        );
         assert_eq!(run(2, false), (1, Vec::new()));
         assert_eq!(run(2, true), (0, Vec::new()));
     }

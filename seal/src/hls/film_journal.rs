@@ -5,7 +5,7 @@
 //! and time, the options, the secret. A segment's line is written before the segment gets its name,
 //! so a segment with a line and a file is done. After the last segment the names and sizes of all
 //! files follow; a finished film is checked against them. The journal also has the boot id: after a
-//! reboot only synced films are believed.
+//! reboot only synced films are trusted.
 //!
 //! Costs about 75 bytes and a write a segment, and one write at the end. A torn last line has no
 //! line feed and is dropped; a changed line makes a segment's hash wrong, which `verify` and
@@ -138,7 +138,7 @@ fn lines_of(files: &[(String, u64)]) -> String {
     files.iter().map(|(name, bytes)| format!("{FILE_LINE}{bytes} {name}\n")).collect()
 }
 
-/// Returns the boot id; empty if the kernel has none, and then all journals are believed.
+/// Returns the boot id; empty if the kernel has none, and then all journals are trusted.
 pub(super) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()

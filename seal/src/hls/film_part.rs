@@ -91,7 +91,7 @@ impl Cut {
             skip: range.start - mark.at,
             left: range.end - range.start,
             made: Vec::new(),
-            taken: 0,
+            consumed: 0,
         }))
     }
 }
@@ -165,11 +165,11 @@ pub(super) struct PartReader {
     left: u64,
     made: Vec<u8>,
     /// Bytes of `made` that were returned or skipped.
-    taken: usize,
+    consumed: usize,
 }
 
 impl Reader {
-    pub(super) fn is_taken(&self) -> bool {
+    pub(super) fn is_exhausted(&self) -> bool {
         match self {
             Reader::Whole { at, end } => at == end,
             Reader::FilmPart(part) => part.left == 0,
@@ -192,9 +192,9 @@ impl Reader {
 
 impl PartReader {
     fn read(&mut self, file: &File, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.taken == self.made.len() {
+        while self.consumed == self.made.len() {
             self.made.clear();
-            self.taken = 0;
+            self.consumed = 0;
             let mut packets = vec![0; READ_PACKETS * TS_PACKET_BYTES];
             let read = fill(file, &mut packets, self.file)?;
             if read < TS_PACKET_BYTES {
@@ -206,12 +206,12 @@ impl PartReader {
             self.file += (read / TS_PACKET_BYTES * TS_PACKET_BYTES) as u64;
             let skipped = self.skip.min(self.made.len() as u64);
             self.skip -= skipped;
-            self.taken = skipped as usize;
+            self.consumed = skipped as usize;
         }
-        let made = &self.made[self.taken..];
+        let made = &self.made[self.consumed..];
         let bytes = (made.len().min(buffer.len()) as u64).min(self.left) as usize;
         buffer[..bytes].copy_from_slice(&made[..bytes]);
-        self.taken += bytes;
+        self.consumed += bytes;
         self.left -= bytes as u64;
         Ok(bytes)
     }

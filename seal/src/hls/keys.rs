@@ -8,7 +8,7 @@
 //!
 //! A name stands for one film: another film sealed later under the same name and secret has the
 //! same keys, and with IVs by sequence number CBC would show how far the two begin alike. Where
-//! that matters, take random IVs, which depend on the film's size and time as well.
+//! that matters, use random IVs, which depend on the film's size and time as well.
 //!
 //! Costs one block of BLAKE3 a key. Sources: BLAKE3 paper §2.2 (`derive_key`, `keyed_hash`).
 //! Does not guard keys in memory beyond overwriting them.
@@ -204,7 +204,7 @@ const FILE_BYTES_MAX: u64 = 4096;
 pub struct KeyUri(String);
 
 impl KeyUri {
-    /// Path on the server that the playlist came from; `pagewire serve` has keys there.
+    /// Path on the server that delivers the playlist; `pagewire serve` has keys there.
     pub const USUAL: &'static str = "/keys/{name}/{number}.key";
 
     /// Parses a template.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Titles of a film: its programmes, each with its pictures and sounds, as multivariant playlists
-//! offer them.
+//! Titles of a film: its programmes, each with its pictures and sounds, as offered by multivariant
+//! playlists.
 //!
 //! A stream of one programme is one title. Its segments hold the whole stream with its first sound;
 //! each further sound is a rendition with segments of its own. A variant names pictures and the
@@ -216,7 +216,7 @@ impl Title {
         let _ = write!(text, "\n{}\n", playlist_name(media));
     }
 
-    /// Returns remarks on tracks that browsers cannot play, and on those that are not there.
+    /// Returns remarks on tracks that browsers cannot play, and on missing tracks.
     pub(super) fn remarks(&self) -> Vec<Remark> {
         let sounds = self.sounds.iter().map(|sound| &sound.track);
         let mut remarks: Vec<_> = self.video.iter().chain(sounds).filter_map(unplayable).collect();

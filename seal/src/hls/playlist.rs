@@ -76,7 +76,7 @@ pub(super) fn playlist_name(id: &str) -> String {
     }
 }
 
-/// Returns the name that keys of the part `id` of a film are derived by.
+/// Returns the name from which keys of the part `id` of a film are derived.
 pub(super) fn key_name(film: &str, id: &str) -> String {
     match id {
         "" => film.to_owned(),

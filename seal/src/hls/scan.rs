@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scan of a film: its programmes, and the places where it and its parts can be cut.
+//! Scan of a film: its programmes, and the positions where it and its parts can be cut.
 //!
 //! Programmes and formats are found in the first packets; then one pass over the film feeds one
 //! scanner for the whole stream and one for each part. Costs a read of the film, and for each part

@@ -122,7 +122,7 @@ pub fn seal(
     let next = AtomicUsize::new(0);
     let scanners = settings.threads.clamp(1, found.len().max(1));
     std::thread::scope(|scope| {
-        // Capacity 0: a scanner with a film waits until the film is taken.
+        // Capacity 0: a scanner with a film waits until the film is received.
         let (sender, films) = sync_channel(0);
         for _ in 0..scanners {
             let (sender, next, found) = (sender.clone(), &next, &found);
@@ -231,7 +231,7 @@ fn larger(film: &FoundFilm, works: &Works<'_>) -> Option<Error> {
     })
 }
 
-/// Waits for a film and returns all that are ready; `None` after the last.
+/// Waits for a film and returns all films that are ready; `None` after the last.
 fn take<'a>(
     films: &Receiver<Result<Vec<SegmentWork<'a>>, Error>>,
     seen: &SealProgress,
@@ -262,7 +262,7 @@ fn is_given_up(error: &Error) -> bool {
         if **fault == FilmFault::GivenUp)
 }
 
-/// Refuses a folder of keys below the target: keys there would be served to everybody.
+/// Refuses a folder of keys below the target: keys there would be served to every client.
 fn check_key_folder(target: &Path, options: &HlsOptions) -> Result<(), Error> {
     let folder = options.protection.as_ref().and_then(|protection| protection.folder.as_ref());
     let Some(folder) = folder else { return Ok(()) };

@@ -92,7 +92,7 @@ pub(super) fn check(hasher: &blake3::Hasher) -> [u8; 16] {
     check
 }
 
-/// Returns a film's first failure as it is; errors of its other segments become `GivenUp`.
+/// Returns a film's first failure unchanged; errors of its other segments become `GivenUp`.
 fn first(film: &Film<'_>, error: Error) -> Error {
     match film.fail() {
         true => error,
@@ -101,13 +101,14 @@ fn first(film: &Film<'_>, error: Error) -> Error {
 }
 
 impl SegmentStream<'_> {
-    /// Fills `buffer` as far as tables and film go; returns its bytes, and those of the film.
+    /// Fills `buffer` with tables and film up to its end or theirs; returns its bytes, and the
+    /// film's.
     fn take(&mut self, buffer: &mut [u8]) -> Result<(usize, u64), Error> {
         let mut filled = self.tables.len().min(buffer.len());
         buffer[..filled].copy_from_slice(&self.tables[..filled]);
         self.tables.drain(..filled);
         let mut source_bytes = 0;
-        while filled < buffer.len() && !self.source.is_taken() {
+        while filled < buffer.len() && !self.source.is_exhausted() {
             match self.source.read(&self.film.file, &mut buffer[filled..]) {
                 Ok(0) => return Err(Error::file(&self.film.source, FileFault::Changed)),
                 Ok(read) => {
@@ -123,8 +124,8 @@ impl SegmentStream<'_> {
         Ok((filled, source_bytes))
     }
 
-    fn is_taken(&self) -> bool {
-        self.tables.is_empty() && self.source.is_taken()
+    fn is_exhausted(&self) -> bool {
+        self.tables.is_empty() && self.source.is_exhausted()
     }
 
     fn file(&self) -> &PendingFile {
@@ -148,10 +149,10 @@ impl WorkStream for SegmentStream<'_> {
         let room = buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
         assert!(room > 0, "a slice holds a block");
         let (mut bytes, source_bytes) = match self.take(&mut buffer[..room]) {
-            Ok(taken) => taken,
+            Ok(counts) => counts,
             Err(error) => return Err(first(&self.film, error)),
         };
-        let mut is_last = self.is_taken();
+        let mut is_last = self.is_exhausted();
         if !self.is_clear {
             // A full slice has no room for the padding, which then gets a slice of its own.
             is_last &= bytes < room;

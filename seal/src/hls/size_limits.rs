@@ -19,10 +19,10 @@ const SPARE_BYTES: u64 = 1 << 20;
 /// Most extracts of one stream. A transponder of radio has about seventy programmes, of television
 /// twenty with about three sounds each. Each costs about 20 KiB and a look at every packet.
 pub(super) const PARTS_MAX: usize = 256;
-/// Allocation unit of most file systems: a short file takes as much.
+/// Allocation unit of most file systems: a short file occupies as much.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Returns the most bytes that a folder of a stream of `source_bytes` may take.
+/// Returns the most bytes that a folder of a stream of `source_bytes` may occupy.
 pub(super) fn limit(source_bytes: u64) -> u64 {
     source_bytes.saturating_mul(TIMES_MAX).saturating_add(SPARE_BYTES)
 }

@@ -3,8 +3,8 @@
 //! tables in front are removed, and each segment's hash is compared.
 //!
 //! The stream is the source byte for byte, without an incomplete packet at its end. It gets its
-//! name when all of it is right. A wrong key, a damaged file and a wrong padding give one message,
-//! which names the segment.
+//! name when it is verified completely. A wrong key, a damaged file and a wrong padding give one
+//! message, which names the segment.
 //!
 //! Costs: a read, the cipher in place (CBC decrypts in parallel within a message), the hash, a
 //! write. A film is one work; several films are opened in parallel.

@@ -122,7 +122,7 @@ mod tests {
         (folder, path)
     }
 
-    fn taken(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    fn read_key(bytes: &[u8]) -> Result<Vec<u8>, String> {
         let (_folder, path) = written(bytes, 0o600);
         key("--key-file", &path)
             .map(|(secret, _)| secret.bytes().to_vec())
@@ -132,14 +132,14 @@ mod tests {
     #[test]
     fn raw_bytes_and_hex_are_told_apart() {
         for length in KEY_BYTES {
-            assert_eq!(taken(&vec![0xF1; length]), Ok(vec![0xF1; length]));
+            assert_eq!(read_key(&vec![0xF1; length]), Ok(vec![0xF1; length]));
             let hex = "f1".repeat(length);
-            assert_eq!(taken(hex.as_bytes()), Ok(vec![0xF1; length]));
-            assert_eq!(taken(format!("{hex}\r\n").as_bytes()), Ok(vec![0xF1; length]));
+            assert_eq!(read_key(hex.as_bytes()), Ok(vec![0xF1; length]));
+            assert_eq!(read_key(format!("{hex}\r\n").as_bytes()), Ok(vec![0xF1; length]));
         }
         // Half a key in hex has the length of a raw key and is refused.
         for digits in [16, 24] {
-            let error = taken("a".repeat(digits).as_bytes()).unwrap_err();
+            let error = read_key("a".repeat(digits).as_bytes()).unwrap_err();
             assert!(error.contains(&format!("book.key: {digits} hex digits; write 32")), "{error}");
         }
     }
@@ -147,15 +147,15 @@ mod tests {
     #[test]
     fn what_holds_no_key_is_named() {
         let at = "byte 3 is not a hex digit";
-        for (bytes, said) in [
+        for (bytes, expected) in [
             (&b""[..], "0 hex digits"),
             (b"abc?".as_slice(), at),
             (&[0xF1; 33], "byte 0 is not a hex digit"),
             (&[b'a'; FILE_BYTES_MAX], "4096 hex digits"),
             (&[b'a'; FILE_BYTES_MAX + 1], "more than 4096 bytes"),
         ] {
-            let error = taken(bytes).unwrap_err();
-            assert!(error.starts_with("--key-file: ") && error.contains(said), "{error}");
+            let error = read_key(bytes).unwrap_err();
+            assert!(error.starts_with("--key-file: ") && error.contains(expected), "{error}");
         }
         let folder = tempfile::tempdir().unwrap();
         let error = key("--key-file", folder.path()).unwrap_err();

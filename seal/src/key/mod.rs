@@ -2,11 +2,11 @@
 //! Sealing keys: their sources, and the keys derived from them.
 //!
 //! A [`Secret`] is 16, 24 or 32 bytes that are overwritten when it is dropped and are never shown.
-//! It remembers the option it came from, so that a message can name the option and needs none of
-//! the bytes. A key comes from a file ([`file`]), from an environment variable, from a passphrase
-//! ([`passphrase`]), or is made at random. BLAKE3's key derivation makes another key from it for
-//! each [`Purpose`]: the hash of a file's content that is kept beside the ciphertext reveals
-//! nothing about the key, and nothing about the content to a reader without the key.
+//! It records the option that it was read from, so that a message can name the option and needs
+//! none of the bytes. A key comes from a file ([`file`]), from an environment variable, from a
+//! passphrase ([`passphrase`]), or is made at random. BLAKE3's key derivation makes another key
+//! from it for each [`Purpose`]: the hash of a file's content that is kept beside the ciphertext
+//! reveals nothing about the key, and nothing about the content to a reader without the key.
 //!
 //! Costs one block of BLAKE3 a derivation.
 //!
@@ -29,7 +29,7 @@ pub const KEY_BYTES: [usize; 3] = [16, 24, 32];
 /// Origin of a key or a passphrase: an option and the file or variable that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The option as written on the command line, or another name that the user knows.
+    /// The option as written on the command line, or another name familiar to the user.
     pub option: &'static str,
     /// Name of the file or the variable; empty when there is none. Never a secret.
     pub name: String,
@@ -159,7 +159,7 @@ impl Secret {
         &self.bytes
     }
 
-    /// Returns the option and the name that the key came from.
+    /// Returns the option and the name from which the key was read.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
@@ -172,7 +172,7 @@ impl Secret {
         self.bytes.as_slice().try_into().map_err(|_| self.wrong_length(form, N))
     }
 
-    /// Returns the error that `form` takes another length.
+    /// Returns the error that `form` requires a key of another length.
     pub fn wrong_length(&self, form: &str, needed_bytes: usize) -> Error {
         self.origin.error(
             &format!("a key of {} bytes; {form} takes {needed_bytes}", self.bytes.len()),

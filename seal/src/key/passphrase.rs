@@ -111,7 +111,7 @@ impl Passphrase {
         &self.text
     }
 
-    /// Returns the option and the name that the passphrase came from.
+    /// Returns the option and the name from which the passphrase was read.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }

@@ -7,7 +7,7 @@
 //!
 //! The basic profile is open and meant for tests and for libraries that run their own reading
 //! systems: its user key is a plain SHA-256, so a passphrase that can be guessed is no protection.
-//! The production profiles add a hash with a secret that only EDRLab hands out; they are not
+//! The production profiles add a hash with a secret that only EDRLab distributes; they are not
 //! implemented here.
 //!
 //! Sources: Readium LCP 1.0.4 (ISO/IEC 23078-2); RFC 8785 is close to its canonical form but not

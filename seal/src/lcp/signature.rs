@@ -224,7 +224,7 @@ fn is_value_of(public: &PKey<Public>, bytes: &[u8], value: &[u8]) -> Result<bool
     openssl::sign::Verifier::new(MessageDigest::sha256(), public)?.verify_oneshot(value, bytes)
 }
 
-/// Converts r and s side by side to the DER sequence that OpenSSL takes.
+/// Converts r and s side by side to the DER sequence that OpenSSL accepts.
 fn der_of(public: &PKey<Public>, value: &[u8]) -> Result<Vec<u8>, ErrorStack> {
     let bytes = curve_bytes(public)? as usize;
     if value.len() != 2 * bytes {

@@ -176,7 +176,7 @@ pub(super) fn unchecked(line: &[u8]) -> Option<ManifestLine> {
 }
 
 /// Returns true when `line` can be the beginning of a header whose write was cut short, is empty,
-/// or holds the zeros that a power loss leaves. Any other line belongs to somebody's file, which
+/// or holds the zeros that a power loss leaves. Any other line belongs to a user's file, which
 /// must not be overwritten.
 pub(super) fn is_torn_header(line: &[u8]) -> bool {
     if line.iter().all(|&byte| byte == 0) {

@@ -5,10 +5,10 @@
 //! the file is renamed to its final name. So a run can resume after a kill at any moment: a file
 //! that has a line and exists is done. Each line has a check under the sealing key, which reveals
 //! torn lines and lines of another writer. The hash of a file's content is keyed as well: a plain
-//! hash would tell a reader of the ciphertext whether a known file is in it.
+//! hash would reveal to a reader of the ciphertext that a known file is in it.
 //!
 //! Only synced lines are sure to survive a power loss: the lines of a run without
-//! [`ManifestLine::Synced`] at its end are believed only until the machine starts again
+//! [`ManifestLine::Synced`] at its end are trusted only until the machine starts again
 //! ([`Manifest::is_done`]).
 //!
 //! Costs about 190 bytes a file; many lines go out in one write. Reading keeps a record of each
@@ -429,18 +429,18 @@ mod tests {
     fn a_wrong_key_another_version_and_a_foreign_file_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        let said = || read(&root(folder.path()), &secret(1)).unwrap_err().to_string();
+        let message = || read(&root(folder.path()), &secret(1)).unwrap_err().to_string();
         drop(journal(folder.path(), false));
         let error = read(&root(folder.path()), &secret(2)).unwrap_err();
         assert!(error.is_caller() && error.to_string().contains("--key-file"), "{error}");
 
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("aes-256", "aes-128")).unwrap();
-        assert!(said().contains("was changed after it was written"), "{}", said());
+        assert!(message().contains("was changed after it was written"), "{}", message());
         std::fs::write(&path, text.replace("\"pagewire_seal\":1", "\"pagewire_seal\":7")).unwrap();
-        assert!(said().contains("version 7, this program knows 1"), "{}", said());
+        assert!(message().contains("version 7, this program knows 1"), "{}", message());
         std::fs::write(&path, "to do: feed the cat\n").unwrap();
-        assert!(said().contains("no header of a sealed folder"), "{}", said());
+        assert!(message().contains("no header of a sealed folder"), "{}", message());
         std::fs::write(&path, "0123456789abcdef {\"header").unwrap();
         assert!(read(&root(folder.path()), &secret(1)).unwrap().is_none());
     }

@@ -101,8 +101,8 @@ fn a_second_run_does_what_the_first_left() {
     std::fs::write(places.source.join("1.epub"), books::ordinary(78, 5000)).unwrap();
     let third = sealed(&desk, &places);
     assert_eq!((third.done, third.skipped, third.failed.len()), (2, 7, 1), "{:?}", third.failed);
-    let said = third.failed[0].to_string();
-    assert!(said.contains("1.epub: ") && said.contains("by force"), "{said}");
+    let message = third.failed[0].to_string();
+    assert!(message.contains("1.epub: ") && message.contains("by force"), "{message}");
     let fourth = sealed(&desk, &CataloguePaths { force: true, ..places.clone() });
     assert_eq!((fourth.done, fourth.skipped), (1, 9), "{:?}", fourth.failed);
 
@@ -111,9 +111,9 @@ fn a_second_run_does_what_the_first_left() {
     }
     // A missing book is reported.
     std::fs::remove_file(&lost).unwrap();
-    let said = verified(&desk, &places.target, Some(&places.source));
-    assert!(said.len() == 1 && said[0].contains("3.epub: not in "), "{said:?}");
-    assert!(said[0].ends_with("; seal it"), "{said:?}");
+    let messages = verified(&desk, &places.target, Some(&places.source));
+    assert!(messages.len() == 1 && messages[0].contains("3.epub: not in "), "{messages:?}");
+    assert!(messages[0].ends_with("; seal it"), "{messages:?}");
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn the_journal_tells_a_book_that_was_exchanged() {
     let target = places.target.join("1.epub");
     std::fs::remove_file(&target).unwrap();
     crate::well(vec![desk.book(&other, &target)]);
-    let said = verified(&desk, &places.target, None);
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("is not what the folder's journal says"), "{said:?}");
+    let messages = verified(&desk, &places.target, None);
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    assert!(messages[0].contains("is not what the folder's journal says"), "{messages:?}");
 }
 
 #[test]
@@ -139,11 +139,14 @@ fn one_bad_book_fails_alone() {
     std::os::unix::fs::symlink("1.epub", places.source.join("link.epub")).unwrap();
     let outcome = sealed(&desk, &places);
     assert_eq!((outcome.done, outcome.failed.len()), (5, 1), "{:?}", outcome.failed);
-    let said = outcome.failed[0].to_string();
-    assert!(said.contains("2.epub: is not a zip archive"), "{said}");
+    let message = outcome.failed[0].to_string();
+    assert!(message.contains("2.epub: is not a zip archive"), "{message}");
     assert_eq!(outcome.passed_over.len(), 2, "{:?}", outcome.passed_over);
-    let said = outcome.passed_over[1].to_string();
-    assert!(said.contains("link.epub: passed over: a symlink, which is not followed"), "{said}");
+    let message = outcome.passed_over[1].to_string();
+    assert!(
+        message.contains("link.epub: passed over: a symlink, which is not followed"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -153,15 +156,15 @@ fn another_passphrase_or_a_target_within_touches_nothing() {
     sealed(&desk, &target);
     let before = files(&target.target);
     let other = SealSettings { user_key: user_key("other").into(), ..how(&desk) };
-    let said = seal(&target, &other).unwrap_err();
-    assert!(said.is_caller() && said.to_string().contains("sealed was sealed with"), "{said}");
+    let error = seal(&target, &other).unwrap_err();
+    assert!(error.is_caller() && error.to_string().contains("sealed was sealed with"), "{error}");
     assert_eq!(files(&target.target), before);
 
     let within = desk.path("books/sealed");
     std::fs::create_dir(&within).unwrap();
     let within = CataloguePaths { target: within, ..target };
-    let said = seal(&within, &how(&desk)).unwrap_err();
-    assert!(said.is_caller() && said.to_string().contains("is within the source"), "{said}");
+    let error = seal(&within, &how(&desk)).unwrap_err();
+    assert!(error.is_caller() && error.to_string().contains("is within the source"), "{error}");
 }
 
 #[test]

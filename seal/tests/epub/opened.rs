@@ -26,8 +26,8 @@ fn read_by_python(desk: &Desk, sealed: &Path, source: &Path) -> bool {
         .arg(desk.path("root.pem"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}{}", String::from_utf8_lossy(&output.stdout));
     true
 }
 
@@ -141,8 +141,8 @@ fn obfuscated_fonts_stay_as_they_are_and_keep_their_elements() {
                 entries.push(deflated("META-INF/encryption.xml", &books::encryption(&other)));
             }
             let source = desk.write("other.epub", &archive(&entries, false));
-            let said = verify(&sealed, Some(&source), &desk.user_key, None, None).unwrap_err();
-            assert!(said.to_string().contains("its obfuscation is another"), "{said}");
+            let error = verify(&sealed, Some(&source), &desk.user_key, None, None).unwrap_err();
+            assert!(error.to_string().contains("its obfuscation is another"), "{error}");
         }
     }
 }
@@ -301,16 +301,16 @@ fn another_passphrase_or_another_root_opens_nothing() {
     let other = user_key("Frère Jacques, dormez-vous");
     let mut book = desk.sealed_book(&sealed, &desk.path("again.epub"));
     book.user_key = other.clone().into();
-    let said = refusal(book);
-    assert!(said.contains("the passphrase does not open its licence; the hint is"), "{said}");
-    let said = verify(&sealed, None, &other, None, None).unwrap_err().to_string();
-    assert!(said.contains("the passphrase does not open its licence"), "{said}");
+    let message = refusal(book);
+    assert!(message.contains("the passphrase does not open its licence; the hint is"), "{message}");
+    let message = verify(&sealed, None, &other, None, None).unwrap_err().to_string();
+    assert!(message.contains("the passphrase does not open its licence"), "{message}");
 
     let stranger = Desk::new(Algorithm::Ecdsa);
     let mut book = desk.sealed_book(&sealed, &desk.path("again.epub"));
     book.roots = Some(stranger.roots().into());
-    let said = refusal(book);
-    assert!(said.contains("not signed by the given root; not trusted"), "{said}");
+    let message = refusal(book);
+    assert!(message.contains("not signed by the given root; not trusted"), "{message}");
     assert_eq!(desk.names(), ["book.epub", "sealed.epub"]);
 }
 
@@ -319,8 +319,8 @@ fn a_target_that_is_there_stays_unless_told() {
     let desk = Desk::new(Algorithm::Ecdsa);
     let source = desk.write("book.epub", &books::ordinary(1, 10_000));
     let target = desk.write("there.epub", b"mine");
-    let said = refusal(desk.book(&source, &target));
-    assert!(said.ends_with("is there already; replace it by force"), "{said}");
+    let message = refusal(desk.book(&source, &target));
+    assert!(message.ends_with("is there already; replace it by force"), "{message}");
     assert_eq!(std::fs::read(&target).unwrap(), b"mine");
     well(vec![seal::epub::Book { replace: true, ..desk.book(&source, &target) }]);
     verify(&target, Some(&source), &desk.user_key, None, None).unwrap();
@@ -360,9 +360,9 @@ fn a_ciphertext_that_was_changed_anywhere_opens_nothing() {
                 continue;
             }
             let bad = desk.write("bad.epub", &bad);
-            let said = refusal(desk.sealed_book(&bad, &desk.path("again.epub")));
+            let message = refusal(desk.sealed_book(&bad, &desk.path("again.epub")));
             let expected = format!("entry {name:?} cannot be decrypted; damaged, or sealed");
-            assert!(said.contains(&expected), "{said}");
+            assert!(message.contains(&expected), "{message}");
         }
     }
 }

@@ -95,7 +95,7 @@ def integer(part):
 
 
 def clear_names(book):
-    """What LCP 1.0.4 §2.1 says must not be enciphered."""
+    """Returns the entries that must not be enciphered (LCP 1.0.4 §2.1)."""
     clear = {"mimetype"} | {name for name in book.namelist() if name.startswith("META-INF/")}
     container = ET.fromstring(book.read("META-INF/container.xml"))
     for rootfile in container.iter(OCF + "rootfile"):

@@ -23,9 +23,9 @@ fn all_are_refused(cases: Vec<(Vec<u8>, &str)>) {
     let desk = Desk::new(Algorithm::Ecdsa);
     for (bytes, expected) in cases {
         let source = desk.write("bad.epub", &bytes);
-        let said = refusal(desk.book(&source, &desk.path("sealed.epub")));
-        assert!(said.starts_with(&source.display().to_string()), "{said}");
-        assert!(said.contains(expected), "{said}\nwanted: {expected}");
+        let message = refusal(desk.book(&source, &desk.path("sealed.epub")));
+        assert!(message.starts_with(&source.display().to_string()), "{message}");
+        assert!(message.contains(expected), "{message}\nwanted: {expected}");
         assert_eq!(desk.names(), ["bad.epub"], "{expected}");
     }
 }
@@ -257,20 +257,20 @@ fn sources_that_are_no_files() {
     let real = desk.write("real.epub", &books::ordinary(1, 10_000));
     let link = desk.path("link.epub");
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    let said = refusal(desk.book(&link, &desk.path("sealed.epub")));
-    assert!(said.starts_with("open ") && said.contains("link.epub"), "{said}");
+    let message = refusal(desk.book(&link, &desk.path("sealed.epub")));
+    assert!(message.starts_with("open ") && message.contains("link.epub"), "{message}");
     let folder = desk.path("folder.epub");
     std::fs::create_dir(&folder).unwrap();
-    let said = refusal(desk.book(&folder, &desk.path("sealed.epub")));
-    assert!(said.contains("is not a zip archive: no regular file"), "{said}");
+    let message = refusal(desk.book(&folder, &desk.path("sealed.epub")));
+    assert!(message.contains("is not a zip archive: no regular file"), "{message}");
 }
 
 #[test]
 fn what_is_not_sealed_is_not_unsealed() {
     let desk = Desk::new(Algorithm::Ecdsa);
     let source = desk.write("book.epub", &books::ordinary(1, 10_000));
-    let said = refusal(desk.sealed_book(&source, &desk.path("again.epub")));
-    assert!(said.contains("is not protected: it has no META-INF/license.lcpl"), "{said}");
+    let message = refusal(desk.sealed_book(&source, &desk.path("again.epub")));
+    assert!(message.contains("is not protected: it has no META-INF/license.lcpl"), "{message}");
     let licence = |text: &str| with(stored("META-INF/license.lcpl", text.as_bytes()));
     let other = r#"{"id":"a","encryption":{"profile":"http://readium.org/lcp/profile-2.3"}}"#;
     for (bytes, expected) in [
@@ -279,7 +279,7 @@ fn what_is_not_sealed_is_not_unsealed() {
         (licence(other), "/encryption/profile is \"http://readium.org/lcp/profile-2.3\"; only"),
     ] {
         let bad = desk.write("bad.epub", &bytes);
-        let said = refusal(desk.sealed_book(&bad, &desk.path("again.epub")));
-        assert!(said.contains(expected), "{said}");
+        let message = refusal(desk.sealed_book(&bad, &desk.path("again.epub")));
+        assert!(message.contains(expected), "{message}");
     }
 }

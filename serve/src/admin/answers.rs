@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations of the administrator's API.
 //!
-//! Those that look at each session run on threads that may block.
+//! Operations that examine each session run on threads that may block.
 //!
 //! Sources: `docs/openapi.json`.
-//! Does not check who asks ([`super::answer`] does).
+//! Does not authenticate the client ([`super::answer`] does).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub(super) async fn answer(
     }
 }
 
-/// Returns the page or a file of it, which everybody may load and which tell nothing; to a client
-/// that is no browser the list of addresses in place of the page.
+/// Returns the page or a file of it, which are public and contain no data of the server; a client
+/// that is no browser receives the list of addresses in place of the page.
 pub(super) fn page(request: &Request) -> Response {
     if request.path == "/" && !request.accepts_html {
         let rows: String = ROUTES
@@ -241,7 +241,7 @@ async fn trace(request: &Request, id: &str, server: &Arc<ServerState>) -> Respon
     let Some(pacer) = session.pacer.clone() else {
         return refused(request, 409, "a multicast session has no packets of its own");
     };
-    // Not held over the wait: it may end meanwhile.
+    // The lock is not held over the wait: the session may end meanwhile.
     drop(session);
     let Some(Ok(_place)) = server.admin.as_ref().map(|admin| admin.traces.try_acquire()) else {
         let refused = refused(request, 503, "as many traces as there may be are under way");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The text in which Prometheus reads metrics.
 //!
-//! Every label value comes from a list in this program (protocols, paths, causes, limits): no
-//! request can make a series. Costs one string for a scrape.
+//! Every label value is from a list in this program (protocols, paths, causes, limits): no request
+//! can create a series. Costs one string for a scrape.
 //!
 //! Sources: Prometheus, "Exposition formats" (text format 0.0.4); OpenMetrics 1.0.
 //! Does not measure ([`super::metrics`] does).
@@ -19,7 +19,7 @@ pub(super) enum TextFormat {
 }
 
 impl TextFormat {
-    /// Returns the format that a client's Accept asks for.
+    /// Returns the format that a client's Accept requests.
     pub(super) fn wanted(accept: Option<&str>) -> TextFormat {
         let names = |kind: &str| kind.trim().starts_with("application/openmetrics-text");
         match accept.is_some_and(|accept| accept.split(',').any(names)) {
@@ -36,7 +36,7 @@ impl TextFormat {
     }
 }
 
-/// Text under way.
+/// The text written so far.
 pub(super) struct Exposition {
     text: String,
     format: TextFormat,

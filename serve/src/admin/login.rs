@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Logins of administrators, by cookie.
 //!
-//! Whoever logs in gets a cookie of 256 random bits, which no script can read and no other site can
-//! have sent. It is good for a working day, two hours of them unused, and while the user's password
-//! and permission stay as they were: a reload that changes either ends the login.
+//! A successful login returns a cookie of 256 random bits, which no script can read and no other
+//! site can have sent. It is valid for a working day, at most two hours of them without use, and
+//! while the user's password and permission are unchanged: a reload that changes either ends the
+//! login.
 //!
-//! Costs: a login that of a password (`access`); each request after it a MAC and a look-up.
+//! Costs: a login costs the check of a password (`access`); each request after it a MAC and a
+//! look-up.
 //!
 //! Sources: RFC 6265 §4.1.2, RFC 6265bis §5.5 (SameSite); OWASP Authentication Cheat Sheet.
-//! Does not judge passwords or slow guesses: [`Access::login`] does both.
+//! Does not check passwords or slow down guesses: [`Access::login`] does both.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use access::rules::Verb;
-use access::{Access, Login, Standing};
+use access::{Access, Login, LoginFingerprint};
 
 use crate::random::random_hex;
 
@@ -28,7 +30,7 @@ pub(super) struct Logins {
 
 struct LoggedIn {
     user: Arc<str>,
-    standing: Standing,
+    fingerprint: LoginFingerprint,
     began: Instant,
     used: Instant,
 }
@@ -42,29 +44,29 @@ pub(super) enum Attempt {
     Wrong,
     /// The configuration has no administrators.
     NoAdministrators,
-    /// The user is none of them.
+    /// The user is not an administrator.
     NotAllowed,
-    /// It comes too soon after others that were wrong.
+    /// The attempt follows wrong ones too soon.
     TooSoon { retry_after_s: u32 },
 }
 
 impl Logins {
-    /// Takes users and rules; without any of them nobody has to log in.
+    /// Creates the logins for users and rules; without any rules no login is needed.
     pub(super) fn new(access: Arc<Access>) -> Logins {
         Logins { access, tokens: Mutex::default() }
     }
 
-    /// True where somebody has to log in.
+    /// True if a login is needed.
     pub(super) fn is_needed(&self) -> bool {
         !self.access.is_open()
     }
 
-    /// Returns the user of a token that is valid now.
+    /// Returns the user of a token that is valid at `now`.
     pub(super) fn user(&self, token: &str, now: Instant) -> Option<Arc<str>> {
         let mut tokens = locked(&self.tokens);
         tokens.retain(|_, login| login.is_valid(now));
         let login = tokens.get_mut(token)?;
-        if self.access.standing(&login.user, Verb::Admin) != Some(login.standing) {
+        if self.access.login_fingerprint(&login.user, Verb::Admin) != Some(login.fingerprint) {
             tokens.remove(token);
             return None;
         }
@@ -76,13 +78,13 @@ impl Logins {
         locked(&self.tokens).remove(token);
     }
 
-    /// Judges an attempt to log in.
+    /// Checks an attempt to log in.
     pub(super) async fn attempt(&self, user: &str, password: &str, peer: IpAddr) -> Attempt {
         let login = self.access.login((user, password.as_bytes()), Verb::Admin, peer);
         match Box::pin(login).await {
-            // A reload may have come between.
-            Login::Admitted(user) => match self.access.standing(&user, Verb::Admin) {
-                Some(standing) => Attempt::Token(self.enter(user, standing, Instant::now())),
+            // A reload may have happened in between.
+            Login::Admitted(user) => match self.access.login_fingerprint(&user, Verb::Admin) {
+                Some(fingerprint) => Attempt::Token(self.enter(user, fingerprint, Instant::now())),
                 None => Attempt::NotAllowed,
             },
             Login::Wrong => Attempt::Wrong,
@@ -92,7 +94,7 @@ impl Logins {
         }
     }
 
-    fn enter(&self, user: Arc<str>, standing: Standing, now: Instant) -> String {
+    fn enter(&self, user: Arc<str>, fingerprint: LoginFingerprint, now: Instant) -> String {
         let token = random_hex::<32>();
         let mut tokens = locked(&self.tokens);
         tokens.retain(|_, login| login.is_valid(now));
@@ -102,7 +104,7 @@ impl Logins {
             let oldest = oldest.0.clone();
             tokens.remove(&oldest);
         }
-        let login = LoggedIn { user, standing, began: now, used: now };
+        let login = LoggedIn { user, fingerprint, began: now, used: now };
         tokens.insert(token.clone(), login);
         token
     }
@@ -116,7 +118,7 @@ impl LoggedIn {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No statement leaves the tables half changed.
+    // No statement can leave the tables partly changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -226,9 +228,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let logins = logins(folder.path());
         let first = token(&logins, "right").await;
-        let standing = logins.access.standing("ada", Verb::Admin).expect("she may");
+        let fingerprint = logins.access.login_fingerprint("ada", Verb::Admin).expect("she may");
         let later = Instant::now() + Duration::from_secs(1);
-        (0..TOKENS_MAX).for_each(|_| drop(logins.enter("ada".into(), standing, later)));
+        (0..TOKENS_MAX).for_each(|_| drop(logins.enter("ada".into(), fingerprint, later)));
         assert!(logins.user(&first, later).is_none());
         assert_eq!(locked(&logins.tokens).len(), TOKENS_MAX);
     }

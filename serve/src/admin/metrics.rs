@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server in figures for Prometheus.
+//! Writes the figures of the server for Prometheus.
 //!
-//! Names carry their unit. Labels have values of fixed lists alone, so the number of series is the
-//! same whatever clients ask. A scrape merges the pacers' histograms and looks at each session:
-//! some microseconds each.
+//! Names include their unit. Labels have values of fixed lists only, so clients cannot change the
+//! number of series. A scrape merges the pacers' histograms and examines each session: some
+//! microseconds each.
 //!
 //! Sources: Prometheus, "Metric and label naming", "Writing client libraries" (process metrics).
 //! Does not write the text ([`super::exposition`] does).

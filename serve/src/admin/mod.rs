@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The administrator's listener: health, metrics, a JSON API and the page that uses it.
 //!
-//! It speaks HTTP/1.1 by the reader and the answers of the served files ([`wire::http`]), on the
-//! control side's threads: a scrape or a list of sessions holds up no download. Requests that other
-//! sites make are refused first ([`request_guard`]), then [`routes`] names the operation; all but
-//! health and metrics need a login where there are users ([`login`]).
+//! The listener serves HTTP/1.1 with the reader and the responses of the served files
+//! ([`wire::http`]), on the control side's threads: a scrape or a list of sessions delays no
+//! download. Requests that other sites make are refused first ([`request_guard`]), then [`routes`]
+//! finds the operation; all but health and metrics need a login if there are users ([`login`]).
 //!
 //! Sources: RFC 9110, RFC 9112; W3C CSP 3.
 //! Does not speak TLS: bind it to loopback, or put a proxy in front.
@@ -47,7 +47,7 @@ pub(crate) struct Admin {
     /// Tasks that accept connections, for the readiness.
     listeners: OnceLock<Vec<AbortHandle>>,
     reload: OnceLock<Reload>,
-    /// Places of traces under way, each of some megabytes.
+    /// Permits for concurrent traces, each of some megabytes.
     traces: Semaphore,
 }
 
@@ -65,7 +65,7 @@ pub struct ReloadOutcome {
 }
 
 impl Admin {
-    /// Returns the state for a configuration; `None` where nothing is to listen.
+    /// Returns the state for a configuration; `None` if it names no administrator's listener.
     pub(crate) fn new(config: &Config, access: &Arc<Access>) -> Option<Admin> {
         config.admin.map(|_| Admin {
             hosts: config.admin_hosts.clone(),
@@ -76,12 +76,12 @@ impl Admin {
         })
     }
 
-    /// Takes the tasks that accept connections.
+    /// Stores the tasks that accept connections, for the readiness check.
     pub(crate) fn watch_listeners(&self, listeners: Vec<AbortHandle>) {
         let _ = self.listeners.set(listeners);
     }
 
-    /// Takes the function that reads the configuration again; the first one given holds.
+    /// Sets the function that reads the configuration again; only the first call has an effect.
     pub(crate) fn on_reload(
         &self,
         reload: impl Fn() -> Result<ReloadOutcome, String> + Send + Sync + 'static,
@@ -90,7 +90,7 @@ impl Admin {
     }
 }
 
-/// Serves connections until it is aborted, which aborts them, too, or until a successor accepts in
+/// Serves connections until it is aborted, which also aborts them, or until a successor accepts in
 /// its place and they have ended.
 pub(crate) async fn serve(listener: TcpListener, server: Arc<ServerState>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -116,7 +116,7 @@ pub(crate) async fn serve(listener: TcpListener, server: Arc<ServerState>) {
                             drop(place);
                         });
                     }
-                    // They are held by administrators, or by programs on their host.
+                    // Only administrators, or programs on their host, hold such connections.
                     Err(_) => drop(stream),
                 },
                 Err(error) => {
@@ -178,7 +178,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<ServerState
     }
 }
 
-/// Sends an answer; false when the peer does not accept it.
+/// Sends an answer; false if the peer does not accept it.
 async fn send(stream: &TcpStream, response: &Response, wait: Duration) -> bool {
     let mut bytes = response.head.clone();
     for part in &response.parts {

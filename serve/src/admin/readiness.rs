@@ -3,8 +3,8 @@
 //!
 //! Costs reading one name of the folder, on a thread that may block.
 //!
-//! Names no path: whoever reaches the listener may ask.
-//! Does not tell whether clients are served in time (metrics do).
+//! Names no path, since any client that reaches the listener may ask.
+//! Does not check that clients are served in time (metrics do).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::server_state::ServerState;
 
-/// Returns the reasons for which the server cannot serve; none when it can.
+/// Returns the reasons why the server cannot serve; none if it can.
 pub(super) async fn faults(server: &Arc<ServerState>, listeners: &[AbortHandle]) -> Vec<String> {
     let mut faults = Vec::new();
     let ended = listeners.iter().filter(|listener| listener.is_finished()).count();

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Refuses requests that a web page of somebody else has a browser make.
+//! Refuses requests that a web page of a third party makes a browser send.
 //!
 //! A browser that can reach this address is open to every page that its user visits. A page can
-//! send it requests without reading the answers (cross-site request forgery), and, by a name whose
-//! address it changes, read them, too (DNS rebinding). So a request must name a host that no
-//! stranger's name server answers for, must not come from another origin, and must carry what no
-//! form can send when it changes anything.
+//! send it requests without reading the answers (cross-site request forgery). With a name whose
+//! address it changes, it can read them, too (DNS rebinding). So a request must name a host that no
+//! foreign name server answers for, must not have another origin, and, if it changes anything, must
+//! have a field or type that no form can send.
 //!
 //! Sources: RFC 6454 §7 (Origin); W3C Fetch Metadata (Sec-Fetch-Site); the Fetch standard §2.2.2
 //! (fields and types that need no preflight); RFC 9110 §7.2 (Host).
-//! Does not check who the user is ([`super::login`] does).
+//! Does not authenticate the user ([`super::login`] does).
 
 use std::net::IpAddr;
 
 use wire::http::{Method, Request, RequestDetails};
 
-/// Checks where a request comes from; `hosts` are the names of this server.
+/// Checks the origin of a request; `hosts` are the names of this server.
 ///
 /// # Errors
 /// Status and reason of the refusal.
@@ -34,7 +34,7 @@ pub(super) fn check(request: &Request, hosts: &[String]) -> Result<(), (u16, Str
         ));
     }
     let changes = !matches!(request.method, Method::Get | Method::Head);
-    // Pages and files may be opened from elsewhere; what the API tells may not.
+    // Pages and files may be opened from other sites; answers of the API may not.
     if (changes || request.path.starts_with("/v1/")) && is_foreign(details, authority) {
         return Err((403, "a page of another site has made this request".to_owned()));
     }
@@ -55,7 +55,7 @@ pub(super) fn check(request: &Request, hosts: &[String]) -> Result<(), (u16, Str
     Ok(())
 }
 
-/// True where the fields that browsers add tell of another origin.
+/// True if the fields that browsers add name another origin.
 fn is_foreign(details: &RequestDetails, authority: &str) -> bool {
     let site = details.fetch_site.as_deref();
     let is_other_site = site.is_some_and(|site| !matches!(site, "same-origin" | "none"));
@@ -66,8 +66,8 @@ fn is_foreign(details: &RequestDetails, authority: &str) -> bool {
     is_other_site || is_other_origin
 }
 
-/// True for an IP address, `localhost`, and the names given: a stranger's name server can answer
-/// for any other.
+/// True for an IP address, `localhost`, and the names given: a foreign name server can answer for
+/// any other.
 fn is_own_host(authority: &str, hosts: &[String]) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -8,7 +8,7 @@
 
 use wire::http::Method;
 
-/// What an address does.
+/// Operation of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Page,
@@ -31,17 +31,17 @@ pub(super) enum Operation {
 /// An address.
 pub(super) struct Route {
     pub(super) method: &'static str,
-    /// `{id}` stands for one part of a path.
+    /// `{id}` matches one part of a path.
     pub(super) path: &'static str,
     pub(super) operation: Operation,
-    /// True where an administrator has to be logged in.
+    /// True if an administrator has to be logged in.
     pub(super) is_closed: bool,
-    /// One line for people.
+    /// One line of description.
     pub(super) summary: &'static str,
 }
 
-/// All addresses. Metrics and health are open to those who reach the listener: they name no user,
-/// address or file.
+/// All addresses. Metrics and health are open to all clients that reach the listener: they name no
+/// user, address or file.
 pub(super) static ROUTES: &[Route] = &[
     open("GET", "/", Operation::Page, "this page"),
     open("GET", "/healthz", Operation::Health, "200 while the process lives"),
@@ -80,9 +80,9 @@ const fn closed(
 
 /// Result of a look-up.
 pub(super) enum Found<'a> {
-    /// The address, and the part that `{id}` stands for.
+    /// The address, and the part that `{id}` matches.
     Route(&'static Route, &'a str),
-    /// It has other methods.
+    /// The address has other methods.
     OtherMethod(String),
     Missing,
 }
@@ -108,7 +108,7 @@ pub(super) fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     }
 }
 
-/// Returns the part that `{id}` stands for, empty where the pattern has none.
+/// Returns the part that `{id}` matches, empty if the pattern has none.
 fn matched<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
     let Some((before, behind)) = pattern.split_once("{id}") else {
         return (pattern == path).then_some("");

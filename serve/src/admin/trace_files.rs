@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A trace of packets as a file: for Perfetto, or for a spreadsheet.
 //!
-//! Times are microseconds since the trace began. In Perfetto each packet has an event when it was
-//! due and one when it was sent, on rows of their own, and its lateness is a curve; below 0 it was
-//! sent ahead, as a burst is.
+//! Times are microseconds since the trace began. In Perfetto each packet has an event at its due
+//! time and one at its sending time, on separate rows, and its lateness is a curve; below 0 the
+//! packet was sent ahead, as in a burst.
 //!
 //! Sources: "Trace Event Format" (Chromium project): instant events, counters, metadata.
 //! Does not trace ([`crate::watch`] does).

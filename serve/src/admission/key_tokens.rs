@@ -114,14 +114,14 @@ mod tests {
 
     #[test]
     fn files_without_a_good_token_are_refused_and_no_token_is_shown() {
-        for (text, said) in [
+        for (text, expected) in [
             ("", "no token"),
             ("# nothing\n", "no token"),
             ("short\n", "line 1: 5 characters"),
             ("0123456789abcdef 0123456789abcdef\n", "line 1: 33 characters"),
         ] {
             let error = tokens(text).unwrap_err();
-            assert!(error.contains(said) && error.contains("--key-token-file"), "{error}");
+            assert!(error.contains(expected) && error.contains("--key-token-file"), "{error}");
             assert!(!error.contains("0123456789"), "{error}");
         }
         assert_eq!(format!("{:?}", tokens(ONE).unwrap()), "1 tokens");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one place that decides about every request.
+//! Decides about every request, in one place.
 //!
 //! HTTP calls it for the index, for files and for keys, RTSP for streams, before anything is
-//! opened. The rules and credentials are those of the crate `access`; here a request is named in
-//! their words: what is done (listing, playing, downloading, taking a key) with which path. Keys of
-//! sealed films can be bound to tokens of a file besides ([`KeyTokens`]).
+//! opened. The rules and credentials are those of the crate `access`; this module translates a
+//! request into its terms: the verb (listing, playing, downloading, fetching a key) and the path.
+//! Keys of sealed films can be bound to tokens of a file as well ([`KeyTokens`]).
 //!
 //! Costs one atomic load on a server without rules. Credentials and rules can be replaced while
 //! clients are served; sessions that were admitted play on.
@@ -69,8 +69,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The same, with the results of earlier decisions about the request: a digest response is
-    /// accepted once.
+    /// Adds the results of earlier decisions about the request: a digest response is accepted once.
     pub(crate) fn knowing(self, known: Option<&'a RequestCredentials>) -> Asked<'a> {
         Asked { known, ..self }
     }
@@ -117,7 +116,7 @@ impl Admission {
         self.tokens.replace(tokens);
     }
 
-    /// True where requests need no look at what they name.
+    /// True where requests need no check of their resource.
     pub(crate) fn is_open(&self) -> bool {
         self.access.is_open()
     }
@@ -134,7 +133,7 @@ impl Admission {
     }
 
     /// Returns a request without the credentials of its query where nothing here verifies them:
-    /// they would be written behind each address of a playlist in vain. `None` for the same
+    /// they would be written behind each address of a playlist needlessly. `None` for the same
     /// request.
     pub(crate) fn without_unused_credentials(&self, request: &Request) -> Option<Request> {
         let query = request.query.as_deref().filter(|query| carried(query).is_some())?;
@@ -191,13 +190,13 @@ impl Admission {
             let challenges = vec![challenge.to_owned()];
             return AccessVerdict::Unauthorized { challenges, reason: "a token is needed" };
         }
-        // Rules and the hook know the film by its name, whatever its content is now.
+        // Rules and the hook identify the film by its name, whatever its content is now.
         let asset = web::address::identity_of(film).map_or(film, |(file, _)| file);
         let asked = asked.request(Verb::Key, (film, asset), Protocol::Http);
         self.access.decide(&asked).await
     }
 
-    /// Finds who a client is; the refusal asks for credentials.
+    /// Identifies the user of a client; the refusal asks for credentials.
     pub(crate) async fn identify(&self, asked: &Asked<'_>) -> AccessVerdict {
         let request = asked.request(Verb::List, ("", ""), Protocol::Http);
         self.access.identify(&request).await

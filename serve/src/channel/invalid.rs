@@ -17,11 +17,11 @@ pub enum ChannelSetting {
     Name,
     /// Title shown to viewers.
     Title,
-    /// Files and folders that play in turn.
+    /// Files and folders that play one after the other.
     Playlist,
     /// Order of the playlist.
     Order,
-    /// File that plays where nothing else can.
+    /// File that plays when nothing else can.
     Filler,
     /// Program of files that have several.
     Program,

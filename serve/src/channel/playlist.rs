@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that a channel's settings name at the moment, and what is wrong with them.
+//! The files that a channel's settings name at the moment, and the faults of these entries.
 //!
-//! Files come, go and break while a channel plays. Each expansion asks the caller about every name
-//! and answers with a [`Lineup`] for the timeline and a list of [`EntryFault`]s for the log and the
-//! page; a refresh says which faults are new and which are gone, so that each is logged once.
+//! Files appear, disappear and break while a channel plays. Each expansion queries the caller for
+//! every name and returns a [`Lineup`] for the timeline and a list of [`EntryFault`]s for the log
+//! and the page. A refresh reports the faults that are new and those that are gone, so that each is
+//! logged once.
 //!
-//! Rules: a folder is its files in order of name (by bytes), folders within it left out. A file in
-//! a folder that is no stream is left out without a word, unless its name says that it is a
+//! Rules: a folder means its files in order of name (by bytes), without the folders within it. A
+//! file in a folder that is no stream is left out without a fault, unless its name is that of a
 //! transport stream: then it is broken, and keeps its place for the filler. A file that the server
 //! is still scanning has no duration yet, and is skipped or filled like a missing one; the caller
 //! refreshes when the scan is done. At most [`ENTRIES_MAX`] entries are used, those of the schedule
@@ -30,7 +31,7 @@ use super::shown_text::one_line;
 use super::timeline::{Lineup, TimelineEntry};
 use crate::library::formats::is_transport_stream;
 
-/// Answer of a library about a name.
+/// Answer of a library to a query for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryLookup {
     /// A file with a packet plan.
@@ -82,7 +83,7 @@ pub enum EntryFaultKind {
     EmptyFolder,
     /// The filler is a folder.
     NotAFile,
-    /// Entries beyond the limit, this one and those behind it.
+    /// Entries beyond the limit, this one and the following ones.
     TooMany,
 }
 
@@ -165,7 +166,7 @@ impl Playlist {
         names.into_iter().any(|entry| holds(entry, name) || holds(name, entry))
     }
 
-    /// Asks about every name again.
+    /// Queries every name again.
     pub fn refresh(&mut self, mut find: impl FnMut(&str) -> EntryLookup) -> PlaylistChange {
         let mut expansion =
             Expansion { find: &mut find, faults: BTreeSet::new(), left: ENTRIES_MAX };
@@ -188,7 +189,7 @@ impl Playlist {
 struct Expansion<'a> {
     find: &'a mut dyn FnMut(&str) -> EntryLookup,
     faults: BTreeSet<EntryFault>,
-    /// Entries that there is room for.
+    /// Entries that still have room.
     left: usize,
 }
 
@@ -261,13 +262,13 @@ impl Expansion<'_> {
         }
     }
 
-    /// Notes a fault; returns the entry without a duration.
+    /// Records a fault; returns the entry without a duration.
     fn fault(&mut self, name: &str, kind: EntryFaultKind) -> TimelineEntry {
         self.faults.insert(EntryFault { name: name.to_owned(), kind });
         TimelineEntry { name: Arc::from(name), duration: None }
     }
 
-    /// Takes room for one entry; the first without room is a fault.
+    /// Reserves room for one entry; reports a fault for the first entry without room.
     fn has_room(&mut self, name: &str) -> bool {
         let has_room = self.left > 0;
         self.left = self.left.saturating_sub(1);

@@ -84,7 +84,7 @@ pub struct OnAir {
     pub reason: AirReason,
     /// Missing or broken file in whose place the filler plays.
     pub instead_of: Option<Arc<str>>,
-    /// Time at which it goes on the air: where the one before it ends.
+    /// Time at which it starts on the air: the end of the preceding one.
     pub starts_at: Duration,
     /// Position in the file at the time asked for.
     pub offset: Duration,

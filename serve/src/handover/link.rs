@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Messages between two processes over a socket pair, some with descriptors.
 //!
-//! `SOCK_SEQPACKET` keeps the messages apart and tells the end of the other process; so no message
-//! is ever seen in part, and nobody waits for one that will not come.
+//! `SOCK_SEQPACKET` preserves message borders and reports the end of the other process; so no
+//! message is ever received in part, and no process waits for one that was never sent.
 //!
 //! Sources: unix(7), recvmsg(2) (`MSG_TRUNC`, `MSG_CTRUNC`).
-//! Does not know what the messages mean.
+//! Does not interpret the messages.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -36,12 +36,12 @@ impl Link {
         UnixStream::from_std(end.into()).map(Link)
     }
 
-    /// Sends a message that is there at once, or not at all.
+    /// Sends a message at once, or not at all.
     pub(super) fn try_send(&self, message: &[u8]) -> io::Result<()> {
         send(self.0.as_fd(), message, &[])
     }
 
-    /// Sends a message, and waits for room where there is none.
+    /// Sends a message; waits while the socket has no room.
     pub(super) async fn send(&self, message: &[u8]) -> io::Result<()> {
         loop {
             self.0.writable().await?;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A running server gives its sockets to the process that follows it.
+//! Passes the sockets of a running server to the process that follows it.
 //!
 //! Both ends hold one socket pair ([`link`]). The old process sends its listening sockets and its
 //! shared media ports (`SCM_RIGHTS`), so that both accept from one queue of connections: none is
-//! refused and none is lost, whoever of them takes it. The new one answers `ready` once it serves;
-//! the old one then stops accepting and answers `go`. A new process that ends before has changed
-//! nothing.
+//! refused and none is lost, whichever process accepts it. The new one sends `ready` once it
+//! serves; the old one then stops accepting and answers `go`. A new process that ends before that
+//! has changed nothing.
 //!
-//! Reports of receivers (RTCP) arrive at one socket that both have. The new process reads it, and
-//! sends on what belongs to no session of its own: so the old sessions are heard of to their end,
-//! and firewalls see no new port. Alternatives: `SO_REUSEPORT` with a program that steers by
-//! address needs CAP_BPF; a port of its own for the new process breaks `--rtp-port`.
+//! Reports of receivers (RTCP) arrive at one socket that both processes hold. The new process reads
+//! it, and forwards the reports that belong to none of its own sessions: so the old sessions
+//! receive reports to their end, and firewalls see no new port. Alternatives: `SO_REUSEPORT` with a
+//! program that steers by address needs CAP_BPF; a separate port for the new process breaks
+//! `--rtp-port`.
 //!
 //! Costs, while an old process plays on, a system call per report of its receivers.
 //!

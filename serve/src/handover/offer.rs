@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first message of a handover, in JSON: names of the sockets that come with it, and what the
-//! old process has to say to the new one.
+//! The first message of a handover, in JSON: names of the sockets sent with it, and facts from the
+//! old process for the new one.
 //!
-//! A field that a version does not know is passed over, and one that is missing has its default, so
-//! either of two versions may be the newer. A change that breaks this takes another number
-//! ([`VERSION`]), and such an upgrade is refused by the new process.
+//! Unknown fields are ignored, and a missing field has its default, so either of two versions may
+//! be the newer. A change that breaks this uses another number ([`VERSION`]), and the new process
+//! refuses such an upgrade.
 //!
 //! Does not open or check the sockets.
 
@@ -27,7 +27,7 @@ pub(super) struct Offer {
 pub(super) struct OfferedSocket {
     /// Name of a listener, or [`RTP`] or [`RTCP`].
     pub(super) name: String,
-    /// True for one that a service manager keeps.
+    /// True for a socket that a service manager keeps.
     #[serde(default)]
     pub(super) is_managed: bool,
 }
@@ -40,7 +40,7 @@ pub(super) const RTCP: &str = "rtcp";
 pub(super) const READY: &[u8] = b"ready";
 /// Answer of the old process, which has stopped accepting.
 pub(super) const GO: &[u8] = b"go";
-/// First byte of a report sent on: the length of the sender's address in text, that address, and
+/// First byte of a forwarded report: the length of the sender's address in text; that address and
 /// the report follow.
 pub(super) const REPORT: u8 = 0;
 /// Longest message.

@@ -29,7 +29,7 @@ pub struct Predecessor {
 pub(crate) struct OldSessions(Link);
 
 impl Predecessor {
-    /// Receives what the old process offers, by the end of the link that it has given.
+    /// Receives the offer of the old process, by the end of the link that it passed.
     ///
     /// # Errors
     /// The old process has ended, or speaks another version.
@@ -59,7 +59,8 @@ impl Predecessor {
                 }
                 (None, RTP) => rtp = Some(Arc::new(UdpSocket::from(descriptor))),
                 (None, RTCP) => rtcp = Some(Arc::new(UdpSocket::from(descriptor))),
-                // Of a later version: closed here, and served by nobody in the end.
+                // The name is of a later version: its socket is closed here, and in the end nobody
+                // serves it.
                 (None, name) => tracing::warn!("upgrade: this version has no use for {name:?}"),
             }
         }
@@ -67,7 +68,7 @@ impl Predecessor {
         Ok((Predecessor { end, notes: offer.notes }, sockets))
     }
 
-    /// Returns a fact that the old process has told of itself.
+    /// Returns a fact that the old process has sent about itself.
     pub fn note(&self, name: &str) -> Option<&str> {
         self.notes.get(name).map(String::as_str)
     }
@@ -80,12 +81,12 @@ impl Predecessor {
 }
 
 impl OldSessions {
-    /// Tells the old process that this one serves, and waits until it has stopped accepting, or has
-    /// ended.
+    /// Reports to the old process that this one serves, and waits until it has stopped accepting,
+    /// or has ended.
     pub(crate) async fn follow(&self) {
         let mut buffer = [0; 16];
-        // Reports that were sent on may fill the link for a moment: then the old process is there,
-        // and would wait for this one in vain.
+        // Forwarded reports may fill the link for a moment: then the old process is alive, and
+        // would wait for this one in vain.
         while let Err(error) = self.0.send(READY).await {
             let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             if gone.contains(&error.kind()) {
@@ -103,8 +104,8 @@ impl OldSessions {
         }
     }
 
-    /// Sends a report on that may belong to a session of the old process. One that does not fit
-    /// into the link at once is dropped, as the network may do.
+    /// Forwards a report that may belong to a session of the old process. A report that does not
+    /// fit into the link at once is dropped, as the network may do.
     pub(crate) fn pass_on(&self, from: SocketAddr, report: &[u8]) {
         let mut message = Vec::with_capacity(64 + report.len());
         let text = from.to_string();

@@ -60,14 +60,14 @@ impl Successor {
         }
     }
 
-    /// Tells the new process that this one accepts no more.
+    /// Informs the new process that this one accepts no more.
     pub(crate) fn go(&self) {
         if let Err(error) = self.0.try_send(GO) {
             tracing::warn!("upgrade: telling the new process to go on: {error}");
         }
     }
 
-    /// Passes on the reports that the new process sends back, until it ends.
+    /// Handles the reports that the new process sends back, until it ends.
     pub(crate) async fn reports(&self, mut pass: impl FnMut(SocketAddr, &[u8])) {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         while let Ok(Some(bytes)) = self.0.receive(&mut buffer).await {
@@ -78,7 +78,7 @@ impl Successor {
     }
 }
 
-/// Reads a report that was sent on.
+/// Reads a forwarded report.
 fn report(message: &[u8]) -> Option<(SocketAddr, &[u8])> {
     let [REPORT, length, rest @ ..] = message else { return None };
     let (address, report) = rest.split_at_checked(usize::from(*length))?;
@@ -109,7 +109,8 @@ mod tests {
         assert_eq!(given.address(ListenerName::Rtsp), None);
         let rtcp = |pair: &MediaPair| pair.rtcp.local_addr().unwrap();
         assert_eq!(rtcp(given.media.as_ref().unwrap()), rtcp(&media));
-        // One queue of connections: what one does not accept the other does.
+        // The old and the new listener share one accept queue: each accepts the connections that
+        // the other does not.
         let address = sockets.address(ListenerName::Http).unwrap();
         let client = TcpStream::connect(address).unwrap();
         drop(sockets);

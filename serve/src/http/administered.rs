@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The index and the state of channels, for the administrator's API.
 //!
-//! Addresses in them are those of the public listeners, by the host name by which the administrator
-//! knows this server.
+//! Their addresses are those of the public listeners, with the host name that the administrator
+//! uses for this server.
 //!
-//! Does not check who asks.
+//! Does not authenticate the caller.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -40,7 +40,7 @@ pub(crate) async fn assets(
     let client = Client {
         peer,
         local: server.http,
-        // The index opens none, and sends nothing.
+        // The index opens no files, and sends none.
         files: Arc::new(OpenFiles::new(0, 0)),
         turns: LongTurns::new(),
         received: 0,

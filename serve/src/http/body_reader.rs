@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the content of an answer into memory, piece by piece, for TLS and HTTP/2.
 //!
-//! A piece is read in place, without waiting for a disk (`RWF_NOWAIT`); what is not in memory is
-//! fetched by a thread that may wait. Costs a copy of every byte and a system call a piece: TLS has
-//! to touch every byte in any case.
+//! A piece is read in place, without waiting for a disk (`RWF_NOWAIT`); bytes that are not in
+//! memory are fetched by a thread that may wait. Costs a copy of every byte and a system call a
+//! piece: TLS has to touch every byte in any case.
 //!
 //! Sources: readv(2) (`RWF_NOWAIT`).
-//! Does not hold pieces: reading and advancing are two steps, so that a writer may take a part.
+//! Does not hold pieces: reading and advancing are two steps, so that a writer may consume a part.
 
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::ops::Range;
@@ -111,7 +111,7 @@ impl BodyReader {
         }
     }
 
-    /// Reads what lies at an offset of the content, which is another in its file.
+    /// Reads the bytes at an offset of the content, which differs from their offset in the file.
     fn read_file(
         &self,
         file: &OpenFile,
@@ -127,7 +127,7 @@ impl BodyReader {
             }
             FileContent::Open(media) => media,
         };
-        // What was fetched a moment ago is read on file systems without RWF_NOWAIT, too.
+        // Bytes that were just fetched are read without RWF_NOWAIT, which some file systems lack.
         let flags = match self.fetched.contains(&at) {
             true => ReadWriteFlags::empty(),
             false => ReadWriteFlags::NOWAIT,
@@ -195,7 +195,7 @@ fn copy_pieces<'a>(
     copied
 }
 
-/// Bytes of one visit to the disk.
+/// Bytes of one read from the disk.
 const FETCHED_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -212,17 +212,17 @@ mod tests {
             ]
         };
         for step in 1..14 {
-            for taken in 1..=step {
+            for consumed in 1..=step {
                 let mut reader = BodyReader::new(parts(), Content::Text);
                 let mut read = Vec::new();
                 while reader.left() > 0 {
                     let mut piece = vec![0; step];
                     let filled = reader.fill(&mut piece).unwrap();
-                    let taken = taken.min(filled);
-                    read.extend_from_slice(&piece[..taken]);
-                    reader.advance(taken);
+                    let consumed = consumed.min(filled);
+                    read.extend_from_slice(&piece[..consumed]);
+                    reader.advance(consumed);
                 }
-                assert_eq!(read, b"headand tail", "{step} {taken}");
+                assert_eq!(read, b"headand tail", "{step} {consumed}");
             }
         }
     }

@@ -44,7 +44,7 @@ impl ChannelExport<'_> {
 /// Returns the description of the first target of a channel.
 ///
 /// # Errors
-/// What is not there, in words.
+/// The missing thing, in words.
 pub(super) fn description(
     name: &str,
     server: &ServerState,

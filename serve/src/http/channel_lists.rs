@@ -7,8 +7,8 @@
 //! clients that pipelined requests for it held up all others for seconds. So a document is made on
 //! another thread, one at a time, and kept with its compressed form for all who ask the same: until
 //! the channels, their plans or their settings change, and a list of states or a guide until its
-//! next [`STATE_STEP_S`] or [`GUIDE_STEP_S`]. An answer costs a look-up, and no copy for a client
-//! but 16 KiB. Clients that may see the same names share a document ([`ListingClass`]).
+//! next [`STATE_STEP_S`] or [`GUIDE_STEP_S`]. An answer costs a look-up, and a client holds a copy
+//! of only 16 KiB. Clients that may see the same names share a document ([`ListingClass`]).
 //!
 //! Bounds: a guide ends after [`GUIDE_TIME`] and the bytes of [`crate::channel::xmltv`]; the
 //! documents kept have [`KEPT_BYTES_MAX`] together, and go after [`IDLE`] without requests.
@@ -63,7 +63,7 @@ struct Kept {
 struct ListKey {
     list: ChannelList,
     class: Option<Arc<ListingClass>>,
-    /// Address of the server that stands in the text; empty where none does.
+    /// Address of the server that occurs in the text; empty where none does.
     address: String,
     /// Settings and plans of the moment.
     sources: Vec<Arc<dyn Any + Send + Sync>>,
@@ -72,7 +72,7 @@ struct ListKey {
 }
 
 impl ListKey {
-    /// True of the same document, of whatever time.
+    /// True for the same document, at any time.
     fn names(&self, other: &ListKey) -> bool {
         (self.list, &self.class, &self.address) == (other.list, &other.class, &other.address)
     }
@@ -91,7 +91,7 @@ struct MadeList {
     content_type: &'static str,
     tag: u64,
     plain: Bytes,
-    /// `None` of a short one.
+    /// `None` for a short document.
     gzip: Option<Bytes>,
 }
 
@@ -184,7 +184,7 @@ impl ChannelLists {
         (refused, Content::Text)
     }
 
-    /// Returns a kept document; makes it on another thread where there is none of these inputs.
+    /// Returns a kept document; makes it on another thread if none with these inputs is kept.
     async fn get(
         &self,
         key: ListKey,
@@ -195,7 +195,7 @@ impl ChannelLists {
             known.asked = Instant::now();
             return Ok(Ok(known.made.clone()));
         }
-        // The lock goes with the work: one whose client leaves is still the only one.
+        // The work owns the lock: if its client leaves, it is still the only one.
         let made = tokio::task::spawn_blocking(move || {
             kept.retain(|kept| !kept.key.names(&key));
             let made = Arc::new(make()?);
@@ -261,7 +261,7 @@ fn written_state(class: Option<&ListingClass>, server: &ServerState, address: &s
 
 /// Length of the guide.
 const GUIDE_TIME: Duration = Duration::from_secs(86_400);
-/// Steps of time in which the guide moves on; so long it shows what is over.
+/// Steps of time in which the guide moves on; for so long it shows programmes that have ended.
 const GUIDE_STEP_S: u64 = 300;
 /// Greatest age of a state.
 const STATE_STEP_S: u64 = 1;

@@ -36,7 +36,7 @@ pub(super) enum ClientStream {
 }
 
 impl ClientStream {
-    /// Takes a connection behind its handshake, into the kernel where that can encrypt it.
+    /// Wraps a connection after its handshake; the kernel encrypts it where it can.
     pub(super) fn encrypted(mut stream: ClientTls, terms: &TlsTerms) -> io::Result<ClientStream> {
         match terms.in_kernel(&mut stream) {
             Some(keys) => {
@@ -65,8 +65,8 @@ impl ClientStream {
             ClientStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             ClientStream::Tls(stream) => {
                 let read = Pin::new(&mut *stream).poll_read(context, buffer);
-                // What a client has sent may have to be answered by TLS itself: another handshake
-                // (RFC 5246 §7.2.2) with an alert, new keys (RFC 8446 §4.6.3) with our own.
+                // TLS itself may have to answer the client's bytes: another handshake (RFC 5246
+                // §7.2.2) with an alert, new keys (RFC 8446 §4.6.3) with our own.
                 if stream.get_ref().1.wants_write() {
                     // A failure is that of the connection, which the next read reports.
                     let _ = Pin::new(stream).poll_flush(context);
@@ -156,7 +156,7 @@ pub(super) enum Received {
     Bytes,
     /// The peer has closed or failed.
     Closed,
-    /// Nothing came in time.
+    /// No byte was received in time.
     TimedOut,
 }
 

@@ -122,7 +122,7 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
     loop {
         match reader.next() {
             Ok(Some(mut request)) => {
-                // Its next request goes to the successor.
+                // The client's next request goes to the successor.
                 request.keep_alive &= !server.drain.is_begun();
                 // A client that copies a folder of small files is slowed down, never disconnected
                 // for it.
@@ -134,7 +134,7 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
                 match serve_request(stream, &request, client, server).await {
                     Answered::Whole { keep_alive: true } => {}
                     Answered::Whole { keep_alive: false } => return true,
-                    // A peer that has just been too slow has no second allowance.
+                    // A peer that has just been too slow gets no second allowance.
                     Answered::InPart => return !stream.is_in_kernel(),
                 }
                 in_a_row += 1;
@@ -157,7 +157,8 @@ async fn serve(stream: &mut ClientStream, client: &mut Client, server: &Arc<Serv
                         if was_empty {
                             until = Instant::now() + timeouts.request;
                         }
-                        // The others of this turn receive first: one read of events serves all.
+                        // The other connections of this turn receive first: one read of events
+                        // serves all.
                         behind_others().await;
                     }
                     // Each side of TLS ends with an alert of its own (RFC 8446 §6.1).
@@ -257,9 +258,9 @@ async fn transmit_refusal(
     }
 }
 
-/// Parts of an answer after which other connections have their turn: each takes some microseconds.
+/// Parts of an answer after which other connections get a turn: each part costs some microseconds.
 const LONG_PARTS: usize = 8;
-/// Bytes of an answer after which it is so: pipelined requests for long ones fill the socket.
+/// Bytes of an answer with the same effect: pipelined requests for long answers fill the socket.
 const LONG_BYTES: u64 = 256 << 10;
 /// Pipelined requests that are answered before other connections have a turn.
 const IN_A_ROW_MAX: u32 = 16;

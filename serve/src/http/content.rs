@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sources of an answer's parts, and what the answer takes until it is sent.
+//! The sources of an answer's parts, and the memory or disk space that the answer holds until it is
+//! sent.
 //!
 //! Files, listings and playlists are shared by all answers that have them. A made segment, and a
-//! text that was made for one answer, take memory or disk as long as it is sent, and are counted
+//! text that was made for one answer, occupy memory or disk while they are sent, and are counted
 //! ([`crate::limits`]).
 //!
 //! Costs a look at the parts of each answer.
@@ -38,7 +39,7 @@ pub(super) enum Content {
     Rows(Body),
 }
 
-/// Counts the memory that an answer takes alone, and a made segment, until it is sent: a client
+/// Counts the memory that an answer alone occupies, and a made segment, until it is sent: a client
 /// that reads slowly, or not at all, holds them.
 pub(super) fn counted(
     request: &Request,
@@ -67,8 +68,8 @@ pub(super) fn counted(
     (response, content)
 }
 
-/// Bytes of text that nothing but this answer holds; none of a short text, which takes no more than
-/// a connection does.
+/// Bytes of text that only this answer holds; 0 for a short text, which occupies no more than a
+/// connection does.
 fn own_text_bytes(response: &Response) -> u64 {
     let own = response.parts.iter().filter_map(|part| match part {
         Part::Bytes(bytes) if bytes.is_unique() => Some(bytes.len() as u64),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! TCP waits for full segments while an answer is sent by several calls.
+//! Makes TCP wait for full segments while an answer is sent by several calls.
 //!
 //! Each `sendfile`, and each 64 KiB within one, ends with a segment of its own, however short,
-//! unless TCP is told to wait (`TCP_CORK`): `MSG_MORE`, which the kernel sets between those pieces,
-//! holds only until the next acknowledgement where the socket has `TCP_NODELAY`. A range of 4 MB
-//! left in 90 to 100 segments of at most 65,483 bytes, and leaves in 63, for 10 to 15 % less of the
-//! server's processor time (ratios to nginx in turns of 0.25 s, 40 rounds, 16 connections: 1.11 and
-//! 0.97 in ext4, 1.00 and 0.96 in tmpfs; Xeon 2.5 GHz, Linux 6.18).
+//! unless the socket is corked (`TCP_CORK`): `MSG_MORE`, which the kernel sets between those
+//! pieces, holds only until the next acknowledgement where the socket has `TCP_NODELAY`. A range of
+//! 4 MB left in 90 to 100 segments of at most 65,483 bytes, and leaves in 63, for 10 to 15 % less
+//! of the server's processor time (ratios to nginx in alternating runs of 0.25 s, 40 rounds, 16
+//! connections: 1.11 and 0.97 in ext4, 1.00 and 0.96 in tmpfs; Xeon 2.5 GHz, Linux 6.18).
 //! Costs two calls an answer.
 //!
 //! Sources: tcp(7) (`TCP_CORK`: at most 200 ms), Linux 6.18 `net/ipv4/tcp_output.c`
@@ -38,10 +38,10 @@ impl Drop for Cork<'_> {
     }
 }
 
-/// Lets what was written leave: at an answer's end, and before it waits for a pace or a disk, as a
-/// segment that is not full would leave 200 ms later. The rest of it is not corked again.
+/// Sends the bytes written so far: at an answer's end, and before it waits for a pace or a disk, as
+/// a segment that is not full would leave 200 ms later. The rest of it is not corked again.
 pub(super) fn uncork(socket: BorrowedFd<'_>) {
-    // Fails for a connection that has ended, whose next send says so.
+    // Fails on a connection that has ended; its next send reports that.
     let _ = set_tcp_cork(socket, false);
 }
 
@@ -59,8 +59,8 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// ranges of 650 bytes cost 880 µs of processor time without and 555 with it; those of 100 of
 /// 38 KB, 880 without and 950 with it (`vmsplice`; a segment ends with its 17th page anyway).
 const MEAN_BYTES_MAX: u64 = 4 << 10;
-/// Parts of an answer for which it is corked whatever their length: the short ones at both ends of
-/// a segment then leave with the long one between them.
+/// Parts of an answer for which it is corked regardless of their length: the short ones at both
+/// ends of a segment then leave with the long one between them.
 const PARTS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //! Header fields that let pages of other servers read answers.
 //!
 //! Where no origin is configured, any page may read media (films, playlists, segments, subtitles,
-//! pictures of films, and keys that are everybody's) of a server that asks nobody for credentials:
-//! what a page can fetch without them is public. With rules, users or tokens none may: rules of
-//! networks would end in the browsers within them. No page may read the index, the page, lists of
-//! channels or other files so. `*` as the configured origin lets any page read protected media too,
-//! of which the log warns, and the rest of a server that asks nobody for credentials. Other
-//! configured origins may read all answers but that of the login. Credentials that browsers keep
-//! (cookies, passwords) are never let in from other pages; tokens in addresses and in Authorization
-//! are the page's own.
+//! pictures of films, and public keys) of a server that requires no credentials: everything that a
+//! page can fetch without them is public. With rules, users or tokens no page may: browsers would
+//! extend rules for networks to pages from outside. In both cases no page may read the index, the
+//! page, lists of channels or other files. `*` as the configured origin lets any page read
+//! protected media too, which a warning in the log reports, and the rest of a server that requires
+//! no credentials. Other configured origins may read all answers except that of the login.
+//! Credentials that browsers store (cookies, passwords) are never accepted from other pages; tokens
+//! in addresses and in Authorization are the page's own.
 //!
 //! Sources: the Fetch standard §3.2 (CORS); RFC 9110 §12.5.5 (Vary).
 //! Does not refuse requests: browsers do.
@@ -31,9 +31,9 @@ const ANY_ORIGIN: &str = "*";
 /// Kind of an answer, for pages of other sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Answered {
-    /// Of media and of all else that players fetch.
+    /// True for media and everything else that players fetch.
     is_media: bool,
-    /// The server asks nobody for credentials before it.
+    /// True where the server requires no credentials for it.
     is_public: bool,
 }
 
@@ -51,14 +51,14 @@ pub(super) fn with_origin(
     };
     // The index, files of the page and lists of channels are rows.
     let is_media = (is_key || is_media(&request.path)) && !matches!(content, Content::Rows(_));
-    // Nobody may open the file, or the rule is for others.
+    // Nobody may open the file, or the rule admits only other clients.
     let is_media = is_media && (!is_public || response.status != 403);
     let live = server.live.current();
     let fields = fields(&live.allow_origins, request, Answered { is_media, is_public });
     fields.fold(response, |response, (name, value)| response.with_field(name, value))
 }
 
-/// True for the address of what players fetch: by its form or by the type of its name, so that an
+/// True for an address that players fetch: by its form or by the type of its name, so that an
 /// answer without content has the fields too, and players can read its status.
 fn is_media(path: &str) -> bool {
     if ChannelExport::named(path).is_some() {
@@ -129,7 +129,7 @@ const PREFLIGHT: [(&str, &str); 3] = [
 const EXPOSED: [(&str, &str); 1] =
     [("Access-Control-Expose-Headers", "Accept-Ranges, Content-Range, Date, ETag, Retry-After")];
 /// Types, beside video and audio, and endings of names that players fetch: playlists, descriptions
-/// and subtitles. Keys that lie beside playlists are not told from others by their names.
+/// and subtitles. Keys beside playlists cannot be distinguished from others by their names.
 const PLAYER_TYPES: [&str; 4] =
     ["application/vnd.apple.mpegurl", "application/dash+xml", "application/ttml+xml", "text/vtt"];
 const PLAYER_EXTENSIONS: [&str; 2] = ["srt", "ttml"];

@@ -6,18 +6,18 @@
 //! at `http_pace` times its media's rate ([`crate::library`], `media_rate`) behind a start burst.
 //!
 //! The burst is a credit of the connection, a leaky bucket that drains at the paced rate, not of a
-//! request: else a player that asks in many small ranges would never be paced. A player that plays
-//! at the rate of its media has full credit at each segment, and one that seeks after some seconds
-//! has it again. Media of another rate has a bucket of its own, and what is cancelled before it was
-//! sent is given back. Bodies are charged without a look-up until they exceed the least burst
-//! together.
+//! request: otherwise a player that asks in many small ranges would never be paced. A player that
+//! plays at the rate of its media has full credit at each segment, and one that seeks after some
+//! seconds has it again. Media of another rate has a bucket of its own, and bytes cancelled before
+//! they were sent are credited back. Bodies are charged without a look-up until they exceed the
+//! least burst together.
 //!
 //! As much as the burst has room for leaves at once, unless a limit applies. The rest of a body
-//! leaves in turns of a second's bytes, at most [`TURN_BYTES_MAX`], by a timer of its task: pace
-//! and share are read again at each, and the kernel holds a turn, where a socket's buffer may hold
-//! megabytes. Within a turn the kernel spreads the packets (`SO_MAX_PACING_RATE`) at 5/4 of the
-//! rate: by the queueing discipline `fq` where the interface has it, by a timer of the socket
-//! elsewhere; the call is the same. The turns give the rate and the option the smoothness, so the
+//! leaves one turn at a time: a second's bytes, at most `TURN_BYTES_MAX`, by a timer of its task.
+//! Pace and share are read again at each turn, and the kernel holds a turn, where a socket's buffer
+//! may hold megabytes. Within a turn the kernel spreads the packets (`SO_MAX_PACING_RATE`) at 5/4
+//! of the rate: by the queueing discipline `fq` where the interface has it, by a timer of the
+//! socket elsewhere; the call is the same. The turns set the rate and the option smooths it, so the
 //! rate is kept where the option has no effect.
 //!
 //! Costs nothing until the burst is used up, except a look-up of the file's rate for bodies over a
@@ -33,7 +33,7 @@
 //! | 200 | 0.22 (0.21) | 0.33 (0.30) |
 //! | 1,000 | 0.15 (0.18) | 0.22 (0.23) |
 //!
-//! The receiver, whom a smooth stream wakes more often, takes 0.15 beside 0.06 (200 connections),
+//! The receiver, which a smooth stream wakes more often, uses 0.15 beside 0.06 (200 connections),
 //! 0.11 beside 0.08 (1,000).
 //!
 //! Alternatives at 200 connections: turns of 250 ms 0.48, with the option 0.33; turns of 500 ms
@@ -47,7 +47,7 @@
 //! Sources: socket(7), Linux `net/ipv4/tcp_output.c` (`tcp_tso_autosize`, `tcp_pacing_check`);
 //! Spang and others, "Sammy", SIGCOMM 2023 (pacing at a multiple of the media's rate).
 //! Does not pace media of up to 16 KiB, listings and RTSP. The streams of an HTTP/2 connection
-//! share its buckets and leave in turns without the socket's option, which would hold all of them.
+//! share its buckets and alternate turns without the socket's option, which would hold all of them.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -85,7 +85,7 @@ pub(super) struct ConnectionPace {
 #[derive(Default)]
 pub(super) struct DownloadPace<'a> {
     schedule: Option<Schedule<'a>>,
-    /// The connection, as those who watch it see it.
+    /// The connection, as the watchers of the server see it.
     viewer: Option<&'a Arc<HttpViewer>>,
     /// Bytes of the body that were counted as sent.
     counted: u64,
@@ -208,7 +208,7 @@ impl ConnectionPace {
 }
 
 impl<'a> DownloadPace<'a> {
-    /// The same, which counts for those who watch the connection.
+    /// Adds the connection's figures for the watchers of the server.
     pub(super) fn watched_by(self, viewer: &'a Arc<HttpViewer>) -> DownloadPace<'a> {
         DownloadPace { viewer: Some(viewer), ..self }
     }
@@ -229,7 +229,7 @@ impl<'a> DownloadPace<'a> {
     }
 
     /// Waits for the next turn; returns how many of the `wanted` bytes may be handed to the kernel,
-    /// and the time waited. `socket` is the connection's, if nobody else sends by it.
+    /// and the time waited. `socket` is the connection's, if no other task sends by it.
     pub(super) async fn turn(
         &mut self,
         wanted: u64,
@@ -254,13 +254,13 @@ impl<'a> DownloadPace<'a> {
             if wait.is_zero() {
                 return (wanted.min(schedule.granted), waited);
             }
-            // What the last turn left must not wait with this one.
+            // The bytes of the last turn must not wait together with this one.
             if let Some(socket) = socket.filter(|_| waited.is_zero()) {
                 uncork(socket);
             }
             sleep(wait.min(LOOK_EVERY)).await;
             if socket.is_some_and(has_failed) {
-                // The send says so: a peer that is gone has no share.
+                // A peer that is gone has no share; the send reports it.
                 return (wanted.min(schedule.granted), waited);
             }
             let passed = began.elapsed();
@@ -343,7 +343,7 @@ impl Schedule<'_> {
         // Heads and the text of multipart answers are sent, too: never a few bytes at a time.
         let mut turn = turns.min().unwrap_or(u64::MAX);
         if let (Some(rate), None) = (self.media, limit) {
-            // What a burst has room for leaves at once: a segment, in as few calls as it can.
+            // All bytes within the burst leave at once: a segment, in as few calls as possible.
             turn = turn.max(self.room(rate, now));
         }
         self.granted = turn.min(self.left.max(TURN_BYTES_MIN));
@@ -376,7 +376,7 @@ impl Schedule<'_> {
         }
         let mut rate = rate.saturating_add(rate / 4);
         if rate < self.socket_rate {
-            // What earlier turns have left in the socket was granted at their rate.
+            // The bytes of earlier turns in the socket were granted at the rate of those turns.
             rate = rate.max(paths::unacknowledged(socket).unwrap_or(0));
         }
         if self.socket_rate == UNPACED || rate.abs_diff(self.socket_rate) > self.socket_rate / 8 {
@@ -411,7 +411,7 @@ fn has_failed(socket: BorrowedFd<'_>) -> bool {
 }
 
 fn locked<T>(buckets: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A bucket is valid whatever it holds.
+    // A bucket is valid with any content.
     buckets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

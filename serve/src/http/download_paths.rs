@@ -7,7 +7,7 @@
 //! own to the end, because a path may hold state of its socket.
 //!
 //! When the chosen path cannot be opened (descriptors or locked memory are exhausted), the response
-//! uses one of [`INSTEAD`], which need next to nothing, and the next one tries again.
+//! uses one of [`FALLBACKS`], which need next to nothing, and the next one tries again.
 //!
 //! Does not choose the path ([`crate::path_choice`]).
 
@@ -21,7 +21,7 @@ pub(crate) struct Downloads {
     spec: &'static Spec,
     free: Mutex<Vec<Box<dyn DownloadPath>>>,
     /// True when it was logged that the chosen path cannot be opened.
-    is_said: AtomicBool,
+    is_logged: AtomicBool,
 }
 
 /// A path in use; dropping it returns it to the pool.
@@ -33,13 +33,13 @@ pub(crate) struct BorrowedPath<'a> {
 
 impl Downloads {
     pub(crate) fn new(spec: &'static Spec) -> Downloads {
-        Downloads { spec, free: Mutex::default(), is_said: AtomicBool::new(false) }
+        Downloads { spec, free: Mutex::default(), is_logged: AtomicBool::new(false) }
     }
 
     /// Pool of `sendfile`, for connections that the kernel encrypts: it refuses `MSG_ZEROCOPY`
     /// there, and no other path is tested with it.
     pub(crate) fn sendfile() -> Downloads {
-        Downloads::new(paths::find(Transport::Tcp, INSTEAD[0]).expect("it is in the list"))
+        Downloads::new(paths::find(Transport::Tcp, FALLBACKS[0]).expect("it is in the list"))
     }
 
     /// Borrows a path for a response; `None` when not even the simplest can be opened.
@@ -48,8 +48,8 @@ impl Downloads {
         if let Some(path) = kept.or_else(|| self.open()) {
             return Some(BorrowedPath { path: Some(path), home: Some(self) });
         }
-        let instead = INSTEAD.iter().filter_map(|name| paths::find(Transport::Tcp, name));
-        let path = instead.filter_map(|spec| open(spec).ok()).next()?;
+        let fallback = FALLBACKS.iter().filter_map(|name| paths::find(Transport::Tcp, name));
+        let path = fallback.filter_map(|spec| open(spec).ok()).next()?;
         Some(BorrowedPath { path: Some(path), home: None })
     }
 
@@ -57,9 +57,9 @@ impl Downloads {
         match open(self.spec) {
             Ok(path) => Some(path),
             Err(reason) => {
-                if !self.is_said.swap(true, Ordering::Relaxed) {
-                    let (chosen, instead) = (self.spec.name, INSTEAD[0]);
-                    tracing::error!("downloads by {instead} where {chosen} fails: {reason}");
+                if !self.is_logged.swap(true, Ordering::Relaxed) {
+                    let (chosen, fallback) = (self.spec.name, FALLBACKS[0]);
+                    tracing::error!("downloads by {fallback} where {chosen} fails: {reason}");
                 }
                 None
             }
@@ -96,7 +96,7 @@ impl Drop for BorrowedPath<'_> {
 }
 
 /// Fallback paths, the better first.
-const INSTEAD: [&str; 2] = ["sendfile", "read_write"];
+const FALLBACKS: [&str; 2] = ["sendfile", "read_write"];
 /// Most kept paths: at most 64 MiB of rings, and three descriptors each. Further concurrent
 /// downloads open a path each.
 const KEPT_MAX: usize = 64;
@@ -170,18 +170,18 @@ mod tests {
         });
         let downloads = Downloads::new(&SPEC);
         for _ in 0..3 {
-            let mut taken = downloads.take().expect("sendfile needs nothing");
-            assert!(taken.home.is_none() && downloads.is_said.load(Ordering::Relaxed));
+            let mut borrowed = downloads.take().expect("sendfile needs nothing");
+            assert!(borrowed.home.is_none() && downloads.is_logged.load(Ordering::Relaxed));
             let media = MappedFile::open(tempfile::tempfile().unwrap(), "empty").unwrap();
             let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let socket = std::os::fd::AsFd::as_fd(&socket);
-            let sent = taken.path().send(&media, 0, 1, socket, &mut SendStats::default());
+            let sent = borrowed.path().send(&media, 0, 1, socket, &mut SendStats::default());
             assert_eq!(sent, Err(SendError::Shrunk { at: 0 }), "it has no byte to send");
         }
         REFUSED.store(false, Ordering::Relaxed);
-        let taken = downloads.take().unwrap();
-        assert!(taken.home.is_some(), "by the chosen one again");
-        drop(taken);
+        let borrowed = downloads.take().unwrap();
+        assert!(borrowed.home.is_some(), "by the chosen one again");
+        drop(borrowed);
         assert_eq!(downloads.free.lock().unwrap().len(), 1, "no other is kept");
     }
 }

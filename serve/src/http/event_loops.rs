@@ -53,7 +53,7 @@ pub(crate) struct EventLoop {
     turns: Arc<LongTurns>,
 }
 
-/// Place of a connection on a loop; dropping it gives the place back.
+/// Place of a connection on a loop; dropping it releases the place.
 pub(crate) struct LoopPlace(Arc<EventLoop>);
 
 impl EventLoops {
@@ -116,7 +116,7 @@ impl Drop for EventLoops {
 }
 
 impl EventLoop {
-    /// Takes a place on the loop that has the fewest connections.
+    /// Acquires a place on the loop that has the fewest connections.
     pub(crate) fn least_busy(loops: &[Arc<EventLoop>]) -> LoopPlace {
         let fewest = loops.iter().min_by_key(|l| l.connections.load(Ordering::Relaxed));
         let fewest = fewest.expect("there is a loop at least").clone();
@@ -126,7 +126,7 @@ impl EventLoop {
 }
 
 impl LoopPlace {
-    /// Returns where the connection's task is to run.
+    /// Returns the runtime that runs the connection's task.
     pub(crate) fn handle(&self) -> &Handle {
         &self.0.handle
     }

@@ -6,7 +6,7 @@
 //! folder. Costs an open, and a read or a hash; a player requests 16 bytes a film and minute.
 //!
 //! Sources: RFC 8216 §4.3.2.4 (the key is 16 octets), §6.3.6 (obtaining it).
-//! Does not admit clients ([`crate::key_tokens`] does) or derive keys (the caller does).
+//! Does not admit clients ([`crate::admission`] does) or derive keys (the caller does).
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl KeySource {
     }
 }
 
-/// Film whose key tells secrets apart; no file has this name.
+/// Name of a film whose key distinguishes secrets; no file has this name.
 const PROBE: &str = "/";
 
 /// Shows the source, never a key.

@@ -2,11 +2,11 @@
 //! Bounds the bytes and the frames that a client of HTTP/2 has read, in a turn and in all.
 //!
 //! The `h2` crate reads frames until the socket is empty, and frames such as PRIORITY, PING and
-//! WINDOW_UPDATE (13 bytes, which may wake a stream) ask for nothing: one connection that sends
+//! WINDOW_UPDATE (13 bytes, which may wake a stream) request nothing: one connection that sends
 //! them occupied its loop for tens of milliseconds a turn. So a turn ends after [`TURN_FRAMES`] or
-//! [`TURN_BYTES`], behind the next look at events, and a connection that has sent more than its
-//! requests and what it was sent warrant is ended ([`Warranted`]): in bytes, in frames of any kind,
-//! and in streams that were touched.
+//! [`TURN_BYTES`], behind the next look at events. A connection that has sent more than its
+//! requests and the bytes sent to it warrant is ended ([`Warranted`]): in bytes, in frames of any
+//! kind, and in streams that were touched.
 //!
 //! Frames that touch every stream of the connection cost more than others: a change of
 //! SETTINGS_INITIAL_WINDOW_SIZE moves all windows and wakes all streams (15 bytes; RFC 9113
@@ -68,7 +68,7 @@ pub(super) struct Budgeted<S> {
 struct Warranted {
     most: u64,
     left: u64,
-    /// Sum of all that was earned.
+    /// Sum of all units earned.
     earned: u64,
 }
 
@@ -77,7 +77,8 @@ impl Warranted {
         Warranted { most, left: most, earned: 0 }
     }
 
-    /// Takes `count`, of which `earned` were in all; false when fewer are left.
+    /// Spends `count` units, after adding the growth of the total to `earned`; false when fewer are
+    /// left.
     fn take(&mut self, count: u64, earned: u64) -> bool {
         self.left = (self.left + earned - self.earned).min(self.most);
         self.earned = earned;
@@ -126,7 +127,7 @@ impl<S> Budgeted<S> {
 #[derive(Default)]
 struct SeenFrames {
     frames: u64,
-    /// Those that touch all streams.
+    /// Heads of frames that touch all streams.
     touching_all: u64,
 }
 
@@ -244,7 +245,8 @@ const READ_HEADS: usize = 64;
 const SLACK_BYTES: u64 = 1 << 20;
 /// A request: a head of 16 KiB and content of 64, with their frames.
 const REQUEST_BYTES: u64 = 96 << 10;
-/// Part of what was sent that WINDOW_UPDATE may take: clients send 26 bytes for some KiB at least.
+/// Part of the bytes sent that WINDOW_UPDATE may amount to: clients send 26 bytes for some KiB at
+/// least.
 const SENT_SHARE: u64 = 16;
 /// Frames of any kind at a time: WINDOW_UPDATEs for 64 MiB that were on their way, in frames of the
 /// length that clients accept unasked, 15 ms.
@@ -273,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// The bytes that are read of a client until nothing more of it is.
+    /// Bytes that are read of a client until reading stops.
     async fn read_of<S: AsyncRead + Unpin>(stream: &mut Budgeted<S>, at_once: usize) -> u64 {
         let (mut read, mut buffer) = (0, vec![0; at_once]);
         while !stream.budget.is_exhausted() {
@@ -326,7 +328,7 @@ mod tests {
             let frames = (read - PREFACE_BYTES as u64) / frame as u64;
             let most = FRAMES_MAX - READ_HEADS as u64..=FRAMES_MAX;
             assert!(most.contains(&frames), "{frames} frames of {frame} bytes");
-            // Of those that requests and downloads have earned no more are saved up.
+            // No more than the maximum is saved up of the frames earned by requests and downloads.
             for (requests, sent, again) in
                 [(1, 0, REQUEST_FRAMES), (0, 70 * FRAME_BYTES, 70), (1 << 20, 1 << 40, FRAMES_MAX)]
             {
@@ -399,7 +401,7 @@ mod tests {
         let settings = [0, 0, 6, SETTINGS, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
         let bytes = [vec![0; PREFACE_BYTES], settings.repeat(1000)].concat();
         let most = TOUCHES_MAX / u64::from(STREAMS_MAX);
-        // Long use saves up no more than one measure.
+        // Long use saves up no more than one maximum.
         for (requests, sent, again) in [(0, 0, 0), (100, 0, 8), (0, 100 * TOUCH_BYTES, 1)]
             .into_iter()
             .chain([(1 << 20, 1 << 40, most)])

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Serves the streams of one HTTP/2 connection, behind TLS.
 //!
-//! The `h2` crate has the protocol: frames, HPACK, flow control, and limits against floods of
-//! resets, pings and settings. Each stream is a task of the connection's loop, which finds its
+//! The `h2` crate implements the protocol: frames, HPACK, flow control, and limits against floods
+//! of resets, pings and settings. Each stream is a task of the connection's loop, which finds its
 //! answer as HTTP/1 does and sends the body in pieces, each read when the client's windows have
 //! room for it and one of the connection's [`PIECES_MAX`] is free. Texts (playlists, subtitles) are
 //! made when the connection's [`TEXT_BYTES_MAX`] have room for them. So a connection holds 256 KiB
-//! and that at most, or one longer text, however many streams it has. A stream that takes nothing
-//! in time is reset; a connection without streams is closed as an idle one of HTTP/1 is.
-//! [`crate::http::frame_budget`] bounds frames that ask for nothing and those that touch all
-//! streams; a client that sends more is told so (`ENHANCE_YOUR_CALM`).
+//! and these texts at most, or one longer text, however many streams it has. A stream that accepts
+//! nothing in time is reset; a connection without streams is closed as an idle one of HTTP/1 is.
+//! [`crate::http::frame_budget`] bounds frames that request nothing and those that touch all
+//! streams; a client that sends more is notified (`ENHANCE_YOUR_CALM`).
 //!
 //! Costs, beside those of TLS, a frame header of 9 bytes and a task switch a piece.
 //!
 //! Sources: RFC 9113; §5.1.2 (concurrency), §6.9 (flow control), §8.3 (fields), §10.5 (floods).
-//! Does not push (RFC 9113 §8.4, which browsers have removed), nor order streams by priority, nor
-//! speak HTTP/2 without TLS (browsers do not).
+//! Does not push (RFC 9113 §8.4, which browsers have removed), order streams by priority, or speak
+//! HTTP/2 without TLS (browsers do not).
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -112,7 +112,7 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
                     tracing::error!("a stream's task panicked: {error}");
                 }
             }
-            // Its next request goes to the successor; those on their way are answered.
+            // The client's next request goes to the successor; requests in transit are answered.
             () = &mut drained, if !is_drained => {
                 is_drained = true;
                 connection.graceful_shutdown();
@@ -126,7 +126,7 @@ pub(super) async fn serve_http2(stream: ClientTls, client: Client, server: &Arc<
         Meters::count(&server.meters.requests_malformed);
         connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
     } else {
-        // A request that is on its way is told that it was not served (GOAWAY).
+        // GOAWAY tells the sender of a request in transit that it was not served.
         connection.graceful_shutdown();
     }
     let _ = timeout(LINGER, poll_fn(|context| connection.poll_closed(context))).await;
@@ -138,7 +138,7 @@ fn settings() -> h2::server::Builder {
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_BYTES_MAX)
         .max_send_buffer_size(PIECE_BYTES)
-        // Content of requests is dropped unread: no resource takes any.
+        // Content of requests is dropped unread: no resource accepts any.
         .initial_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
     settings
@@ -152,7 +152,8 @@ struct Room {
 }
 
 impl Room {
-    /// Takes room for the texts of an answer; an error with their bytes where there is none now.
+    /// Reserves room for the texts of an answer; the error is their bytes, where there is no room
+    /// now.
     fn take(&self, response: &Response) -> Result<OwnedSemaphorePermit, u32> {
         let text = |part: &Part| if let Part::Bytes(text) = part { text.len() } else { 0 };
         let bytes = response.parts.iter().map(text).sum::<usize>() as u64;
@@ -232,7 +233,7 @@ async fn serve_stream(
     drop(text_share);
 }
 
-/// Answers a request once the connection has room for the texts of the answer; `None` of a stream
+/// Answers a request once the connection has room for the texts of the answer; `None` for a stream
 /// that was reset, by either side.
 async fn answer_in(
     room: &Room,
@@ -247,7 +248,7 @@ async fn answer_in(
         Ok(share) => return Some((response, content, share)),
         Err(bytes) => bytes,
     };
-    // It is made again when others have left.
+    // The answer is made again when others have left.
     drop((response, content));
     let left = room.texts.clone().acquire_many_owned(bytes);
     let share = tokio::select! {
@@ -263,8 +264,8 @@ async fn answer_in(
     Some((response, content, share))
 }
 
-/// Reads the content of a request to its end and drops it, as no resource takes any: only then it
-/// is known that the request is well formed (RFC 9113 §8.1.1).
+/// Reads the content of a request to its end and drops it, as no resource accepts any: only then is
+/// the request known to be well formed (RFC 9113 §8.1.1).
 async fn drain(mut content: RecvStream) -> Result<(), Reason> {
     let mut bytes = 0;
     while let Some(data) = content.data().await {
@@ -302,7 +303,8 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-/// Sends a body as fast as the client takes it; resets the stream of one that is gone or too slow.
+/// Sends a body as fast as the client accepts it; resets the stream of a client that is gone or too
+/// slow.
 async fn send_body(
     mut send: SendStream<Bytes>,
     mut body: BodyReader,
@@ -316,7 +318,7 @@ async fn send_body(
     let (mut in_turn, mut may_leave) = (0, 0);
     while body.left() > 0 {
         if may_leave == 0 {
-            // A stream that is cancelled gives its turn back at once.
+            // A cancelled stream returns its turn at once.
             let (turn, waited) = tokio::select! {
                 biased;
                 turn = pace.turn(body.left(), None) => turn,
@@ -390,13 +392,13 @@ async fn capacity(send: &mut SendStream<Bytes>, until: Instant) -> Option<usize>
 
 /// Streams of a connection, as many as RFC 9113 §6.5.2 advises at least.
 pub(super) const STREAMS_MAX: u32 = 100;
-/// As much of a head as HTTP/1 takes.
+/// As much of a head as HTTP/1 accepts.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// As much content of a request as HTTP/1 reads.
 const CONTENT_BYTES_MAX: usize = 64 << 10;
 /// A frame that fits one TLS record with its header.
 const PIECE_BYTES: usize = (16 << 10) - 9;
-/// Pieces of all streams of a connection: those of one that is not read take 256 KiB.
+/// Pieces of all streams of a connection: unread ones occupy 256 KiB.
 const PIECES_MAX: usize = 16;
 /// Bytes of texts that a connection's streams hold at a time: some ten playlists of a long film.
 const TEXT_BYTES_MAX: u64 = 2 << 20;

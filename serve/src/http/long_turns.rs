@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The share that long answers have of their event loop, beside all that is new.
+//! Limits the share of an event loop that long answers get, so that new events are served beside
+//! them.
 //!
-//! A step of a download fills a socket, which takes up to milliseconds. If each were made as soon
-//! as its socket has room, whoever connects would wait for those of all downloads: to be accepted,
-//! to be read, to be answered. So a loop makes [`STEPS_A_ROUND`] of them between two looks at
-//! events; the others wait in the order in which they came.
+//! A step of a download fills a socket, which takes up to milliseconds. If each step were made as
+//! soon as its socket has room, a new client would wait for the steps of all downloads: to be
+//! accepted, to be read, to be answered. So a loop makes [`STEPS_A_ROUND`] steps between two looks
+//! at events; the others wait in the order of their arrival.
 //!
 //! Costs two atomic operations a step. Where more steps wait than a round has, each round costs a
 //! look at events (`epoll_wait`) and each of its steps a wake.
@@ -25,7 +26,7 @@ pub(crate) struct LongTurns {
     is_wanted: Notify,
 }
 
-/// One that waits for a step; dropping it leaves the line.
+/// A task that waits for a step; dropping it leaves the queue.
 struct Waiting<'a>(&'a LongTurns);
 
 impl LongTurns {
@@ -74,8 +75,8 @@ const STEPS_A_ROUND: usize = 4;
 mod tests {
     use super::*;
 
-    /// As many downloads as there may be, all of which could go on: something new waits for a round
-    /// of them at a time, and each goes on as often as any other.
+    /// As many downloads as there may be, all of which are ready to continue: a new event waits for
+    /// a single round of them, and each continues as often as any other.
     #[tokio::test]
     async fn something_new_waits_for_a_round_of_steps() {
         const DOWNLOADS: usize = 500;

@@ -23,7 +23,7 @@
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
 //! standard §3.2 (CORS), for players in pages of other servers.
-//! Does not do compression of files, or uploads.
+//! Does not compress files, or accept uploads.
 
 pub(crate) mod administered;
 mod body_reader;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rates of downloads, and the leaky buckets of what a connection has sent ahead of them.
+//! Rates of downloads, and leaky buckets for the bytes that a connection has sent ahead of them.
 //!
-//! A bucket drains at its rate and holds a burst; what is above that has to drain before the next
-//! turn leaves. Media has a bucket for all rates between two powers of two, so that the debt of a
-//! film is none of a song, which would take a minute to work it off at its own rate.
+//! A bucket drains at its rate and holds a burst; bytes above the burst have to drain before the
+//! next turn leaves. Media has one bucket for all rates between two powers of two, so that the debt
+//! of a film is not charged to a song, which would need a minute to drain it at its own rate.
 //!
 //! Does not wait ([`crate::http::download_pace`] does).
 
 use std::time::{Duration, Instant};
 
-/// Buckets of a connection's media, one for all rates between two powers of two: what a film has
-/// sent ahead is no debt of a song, which would take a minute to work it off.
+/// Buckets of a connection's media, one for all rates between two powers of two: bytes that a film
+/// has sent ahead are no debt of a song, which would need a minute to drain them.
 #[derive(Default)]
 pub(super) struct MediaBuckets {
     pub(super) by_rate: Vec<(u32, Bucket)>,
@@ -34,7 +34,8 @@ pub(super) struct Rate {
 }
 
 impl MediaBuckets {
-    /// Returns the bucket of a rate; the first takes what left before a rate was known.
+    /// Returns the bucket of a rate; the first is charged with the bytes sent before a rate was
+    /// known.
     pub(super) fn of(&mut self, rate: Rate, now: Instant) -> &mut Bucket {
         let class = rate.bytes_per_s.ilog2();
         let place = self.by_rate.iter().position(|&(other, _)| other == class);
@@ -124,7 +125,7 @@ const BURST_BYTES_MAX: u64 = 16 << 20;
 const BYTES_PER_S_MIN: u64 = 125_000;
 /// Longest turn; two must fit into the least burst.
 pub(super) const TURN_BYTES_MAX: u64 = 512 << 10;
-/// One packet: a share below it is that of too many downloads.
+/// One packet: a smaller share means too many downloads.
 pub(super) const TURN_BYTES_MIN: u64 = 1 << 10;
 const NS_PER_S: u128 = 1_000_000_000;
 
@@ -185,7 +186,7 @@ mod tests {
     fn streams_of_a_connection_have_turns_by_turns() {
         let (mut bucket, rate, began) = (Bucket::default(), Rate::of_limit(MB), Instant::now());
         let turn = rate.turn_bytes();
-        // Each reserves its next turn when its last one has come.
+        // Each stream reserves its next turn when its last one is due.
         let (mut due, mut sent) = ([began; 2], [0; 2]);
         while due[0].min(due[1]) < after(began, 60_000) {
             let next = usize::from(due[1] < due[0]);

@@ -19,8 +19,8 @@ use crate::server_state::ServerState;
 use crate::web;
 use crate::web::address::WebAddress;
 
-/// Returns the answer to a request for pictures of a file, which was `found` so; those of a folder
-/// of renditions are those of its first file.
+/// Returns the answer to a request for pictures of a file, whose look-up returned `found`; a folder
+/// of renditions has the pictures of its first file.
 pub(super) async fn answer(
     address: &WebAddress<'_>,
     kind: PictureKind,
@@ -54,7 +54,7 @@ pub(super) async fn answer(
     let peer = client.peer.ip();
     let asset = match server.posters.available() {
         Ok(()) => server.library.asset(&name, peer, std::future::pending()).await,
-        // No file is scanned in vain.
+        // No file is scanned needlessly.
         Err(reason) => Err(reason),
     };
     let made = match asset {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sends ranges of a file to a connection, in steps, from page cache to socket.
 //!
-//! A step takes at most a [`PART_BYTES`] more than [`STEP_BYTES_MAX`]. The first of an answer, of
+//! A step sends at most a [`PART_BYTES`] more than [`STEP_BYTES_MAX`]. The first of an answer, of
 //! [`FIRST_BYTES_MAX`], is made at once, so that short answers wait for no long ones; the others
-//! are made by turns ([`LongTurns`](super::long_turns::LongTurns)). Before each step the server
+//! wait for their turn ([`LongTurns`](super::long_turns::LongTurns)). Before each step the server
 //! checks part by part that it is in memory; if its first part is not, a thread that may block
 //! fetches that. Ranges that follow each other, as those of one track of an interleaved film, leave
 //! together, a mebibyte a step ([`DownloadPath::send_ranges`]); the path of such a step is borrowed
-//! for it alone, as it holds a pipe. Where that cannot be, each range is a step.
+//! for it alone, as it holds a pipe. Where the path cannot join ranges, each range is a step.
 //!
-//! Costs, with `sendfile` and `vmsplice`: no copy, one system call a step that the socket takes
-//! whole, two where it holds many ranges, and two a part where the check was not made a moment ago.
-//! A segment of 3.7 MB with 100 ranges took 1,483 µs of processor time by a `sendfile` a range and
-//! 959 in such steps; for 100 connections that read slowly, 0.33 and 0.19 s/GB (Xeon 2.5 GHz, Linux
-//! 6.18, in turn).
+//! Costs, with `sendfile` and `vmsplice`: no copy, one system call for a step that the socket
+//! accepts as a whole, two where it holds many ranges, and two a part where the check was not made
+//! a moment ago. A segment of 3.7 MB with 100 ranges took 1,483 µs of processor time by a
+//! `sendfile` a range and 959 in such steps; for 100 connections that read slowly, 0.33 and 0.19
+//! s/GB (Xeon 2.5 GHz, Linux 6.18, alternating runs).
 //!
 //! Of a file of tmpfs, long ranges do not leave from its map, though that took a tenth less than
 //! `sendfile` while the socket took everything: reading a hole through a map allocates it for good.
@@ -50,7 +50,7 @@ pub(super) struct RangeSending<'a> {
     is_first: bool,
     allowance: Allowance,
     pub(super) stats: SendStats,
-    /// Bytes of the file that were found in memory by the last look, or lie between such.
+    /// Bytes of the file found in memory by the last look, or between such bytes.
     in_memory: Range<u64>,
     /// Ranges of the step.
     step: Vec<Range<u64>>,
@@ -144,17 +144,17 @@ impl<'a> RangeSending<'a> {
         true
     }
 
-    /// Finds out what is in memory from the first range on, and has its first part fetched if that
-    /// is not.
+    /// Finds the bytes in memory from the first range on, and has the first part fetched if it is
+    /// not in memory.
     async fn find_in_memory(&mut self, ranges: &[Range<u64>], pace: &mut DownloadPace<'_>) {
         let (at, end) = (ranges[0].start, end_of_near(ranges));
-        // To the next border of a part, so that clients share what is known of it.
+        // Up to the next border of a part, so that clients share the result.
         let border = (at / PART_BYTES + 1) * PART_BYTES;
         let mut until = border.min(end);
         if fetch((self.file, self.media), at..until, self.target.stream).await {
             pace.stalled();
         }
-        // One call takes as much as there is, and the socket; a stop costs a wake-up.
+        // One call sends all bytes in memory that the socket accepts; a stop costs a wake-up.
         while until < end && until - at < STEP_BYTES_MAX {
             let next = (end - until).min(PART_BYTES);
             if !self.file.is_in_memory(self.media, until, next) {
@@ -230,7 +230,7 @@ fn end_of_near(ranges: &[Range<u64>]) -> u64 {
 }
 
 /// Loads the range into memory on a thread that may block, unless it is there; true when it was
-/// not. What was written before leaves meanwhile.
+/// not. Bytes written before leave meanwhile.
 async fn fetch(
     (file, media): (&Arc<OpenFile>, &MappedFile),
     range: Range<u64>,
@@ -259,13 +259,13 @@ fn as_io(error: SendError) -> std::io::Error {
     }
 }
 
-/// Bytes that a call may take, those to the next border of a part aside.
+/// Bytes that a call may send, except those to the next border of a part.
 const STEP_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of an answer's first step.
 const FIRST_BYTES_MAX: u64 = 256 << 10;
 /// Ranges of this length are sent by a call each: it costs about a microsecond, their bytes fifty.
 const LONG_RANGE_BYTES: u64 = 256 << 10;
-/// Bytes between two ranges that are looked for in memory, and fetched, together with them.
+/// Bytes between two ranges that are checked and fetched together with them.
 const NEAR_BYTES_MAX: u64 = 64 << 10;
 
 #[cfg(test)]
@@ -322,8 +322,8 @@ mod tests {
         }
     }
 
-    /// Sends these ranges, in steps of many by the paths of `ranges`; returns what arrived and the
-    /// calls.
+    /// Sends these ranges, in steps of many by the paths of `ranges`; returns the bytes received
+    /// and the calls.
     async fn sent(
         content: &[u8],
         list: &[Range<u64>],
@@ -406,7 +406,7 @@ mod tests {
         }
     }
 
-    /// Its reports in the error queue are no end of the connection.
+    /// Its reports in the error queue do not end the connection.
     #[tokio::test]
     async fn a_long_download_by_zerocopy_is_whole() {
         let content: Vec<u8> = (0..40_000_000_u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers to clients that are not admitted, or for whom there is no room.
+//! Answers to clients that are not admitted, or that exceed a limit.
 //!
 //! Sources: RFC 9110 §15.5.2 (401), §15.5.4 (403), §15.6.4 (503), §10.2.3 (Retry-After); RFC 6585
 //! §4 (429).
-//! Does not decide who is admitted ([`crate::admission`] does).
+//! Does not decide about admission ([`crate::admission`] does).
 
 use std::time::SystemTime;
 
@@ -26,8 +26,8 @@ pub(super) fn retry_after(response: Response, refused: Refused) -> Response {
 /// Returns the answer to a client that is not admitted.
 pub(super) fn refusal(request: &Request, verdict: AccessVerdict, now: SystemTime) -> Response {
     match verdict {
-        // For each picture of a page that may be seen without it a browser would ask its user for a
-        // password.
+        // A browser would ask its user for a password for each picture of a page that is itself
+        // open.
         AccessVerdict::Unauthorized { reason, .. } if request.wants_picture => {
             error(request, 403, reason, now)
         }
@@ -47,8 +47,8 @@ pub(super) fn refusal(request: &Request, verdict: AccessVerdict, now: SystemTime
     }
 }
 
-/// Asks for credentials until they are those of a user, and leads to the page then: on a server
-/// that is open in part no other address asks.
+/// Asks for credentials until they are those of a user, then redirects to the page: on a server
+/// that is open in part no other address asks for them.
 pub(super) async fn log_in(
     request: &Request,
     client: &Client,

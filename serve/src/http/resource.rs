@@ -52,19 +52,19 @@ pub(crate) struct Client {
     pub(super) is_tls: bool,
     /// Pace of the connection's downloads.
     pub(super) pace: Arc<ConnectionPace>,
-    /// Figures of the connection for those who watch it.
+    /// Figures of the connection for the watchers of the server.
     pub(super) viewer: Arc<HttpViewer>,
     /// Results about the credentials of the request that is answered now.
     pub(super) known: Option<Arc<RequestCredentials>>,
 }
 
 impl Client {
-    /// Returns the scheme of the addresses by which the client knows this server.
+    /// Returns the scheme of the addresses that the client uses for this server.
     pub(super) fn scheme(&self) -> &'static str {
         if self.is_tls { "https" } else { "http" }
     }
 
-    /// Returns the parts of a request of this client that are decided about.
+    /// Returns the parts of a request of this client on which the decision is based.
     pub(super) fn asked<'a>(&'a self, request: &'a Request) -> Asked<'a> {
         Asked::of_http(request, self.peer.ip()).knowing(self.known.as_deref())
     }
@@ -77,7 +77,7 @@ async fn answer(
     server: &Arc<ServerState>,
 ) -> (Response, Content) {
     let now = SystemTime::now();
-    // Players post what they want of a licence; nothing else is posted here.
+    // Players post the keys that they want of a licence; nothing else is posted here.
     let is_post = request.method == Method::Other("POST".to_owned());
     let is_licence = || film_keys::named(&request.path).is_some_and(|named| named.is_licence);
     let refused = answer_method(request, now).filter(|_| !is_post || !is_licence());
@@ -94,8 +94,8 @@ async fn answer(
     (with_origin(request, response, &content, server), content)
 }
 
-/// The same, or `None` where the answer had to wait and the client left before it came.
-/// `hung_up` resolves when it has.
+/// Does the same; returns `None` where the answer had to wait and the client left first. `hung_up`
+/// resolves when the client has left.
 pub(super) async fn answer_unless(
     hung_up: impl Future<Output = ()>,
     request: &Request,
@@ -121,7 +121,7 @@ async fn resource(
     now: SystemTime,
 ) -> (Response, Content) {
     let path = request.path.as_str();
-    // The files of the page are everybody's, and tell nothing of the library.
+    // The files of the page are public, and reveal nothing of the library.
     if let Some(file) = page::asset(path) {
         let (response, body) = page::asset_answer(request, file, now);
         return (response, Content::Rows(body));
@@ -219,7 +219,7 @@ fn is_folder(path: &str, server: &ServerState) -> bool {
     path.ends_with('/') || server.library.has_below(&(folder.join("/") + "/"))
 }
 
-/// Returns the channel of this server that an address is below.
+/// Returns the channel of this server that contains an address.
 fn channel_of(address: &WebAddress<'_>, server: &ServerState) -> Option<AskedChannel> {
     let name = address.file.strip_prefix("channel/")?;
     server.live.current().channel(name)?;
@@ -308,7 +308,7 @@ async fn file(
     now: SystemTime,
 ) -> (Response, Content) {
     let name = plain_name(path);
-    // What an identity names is hardly a file: no need to look.
+    // A path with an identity is hardly the name of a file, so it is not opened as one first.
     if let Some(address) = web::address::parse(&name).filter(|found| found.identity.is_some()) {
         match open(address.file, client, server).await {
             // A folder may have the name of a file, and a file that of a segment.
@@ -340,7 +340,8 @@ async fn file(
         response = response.with_field("Cache-Control", "no-cache");
     }
     if !server.admission.is_open() && has_scripts(entity.content_type) {
-        // In the library's own origin its scripts would act with the credentials of who opens it.
+        // In the library's own origin its scripts would act with the credentials of the user who
+        // opens it.
         response = response.with_field("Content-Security-Policy", "sandbox");
     }
     (response, Content::File { file, _share: None })
@@ -352,7 +353,8 @@ fn has_scripts(content_type: &str) -> bool {
     kind == "text/html" || kind.ends_with("/xml") || kind.ends_with("+xml")
 }
 
-/// Returns the answer to a request for a playlist or segment of a file, which was `found` so.
+/// Returns the answer to a request for a playlist or segment of a file, whose look-up returned
+/// `found`.
 async fn of_media(
     address: &WebAddress<'_>,
     found: Result<Arc<OpenFile>, NotOpened>,
@@ -390,7 +392,7 @@ async fn of_media(
             LiveWait::Refused(response) => return (response, Content::Text),
             LiveWait::Waited => {
                 now = SystemTime::now();
-                // It has grown, or has another content.
+                // The file has grown, or its content was replaced.
                 let received = client.files.tick();
                 let again = Client { received, ..client.clone() };
                 file = match open(address.file, &again, server).await {
@@ -458,8 +460,8 @@ async fn of_title(
     web::title_answer(request, &address.item, (title, &server.web, asked_by), now).await
 }
 
-/// The server as the client knows it; `None` of one that has not said. Shaka takes no address
-/// without a scheme.
+/// Returns the server's origin as the client addresses it; `None` without a Host field. Shaka
+/// accepts no address without a scheme.
 fn origin(request: &Request, client: &Client) -> Option<String> {
     let host = request.host.as_ref()?;
     Some(format!("{}://{host}", client.scheme()))

@@ -35,7 +35,7 @@ use crate::http::range_sending::RangeSending;
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
 
-/// Connection that takes plain bytes.
+/// Connection that accepts plain bytes.
 pub(super) struct PlainTarget<'a> {
     pub(super) stream: &'a TcpStream,
     /// Paths for files.
@@ -79,7 +79,7 @@ pub(super) async fn transmit(
     if ranges > 1 && response.bytes_total() <= GATHERED_BYTES_MAX {
         return transmit_gathered(stream, response, content, pace, server).await;
     }
-    // Taken before the head is sent, which promises the file.
+    // Borrowed before the head is sent, which promises the file.
     let Some(mut path) = target.downloads.take() else {
         let what = "nothing to send it by is left";
         let exhausted = error(request, 503, what, SystemTime::now());
@@ -323,7 +323,7 @@ pub(super) fn text(part: &Part) -> &[u8] {
 const JOINED_BYTES_MAX: u64 = 4 << 10;
 /// Longest answer of several ranges that is copied together.
 const GATHERED_BYTES_MAX: u64 = 64 << 10;
-/// Bytes that take as long as the call that sends them.
+/// Bytes whose copy costs as much as the call that sends them.
 const CALL_BYTES: u64 = 16 << 10;
 /// Buffer of a listing: rows with addresses filled in, until they are written.
 const ROWS_BYTES: usize = 16 << 10;

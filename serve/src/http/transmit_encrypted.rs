@@ -2,8 +2,8 @@
 //! Sends the answer to a request over TLS, encrypted in this process.
 //!
 //! Up to [`PIECE_BYTES`] are read into the loop's buffer, encrypted into records of 16 KiB and
-//! written by one call. What the socket does not take stays in the connection's buffer, encrypted,
-//! and nothing more is read until it has left: a slow client holds a piece.
+//! written by one call. Bytes that the socket does not accept stay in the connection's buffer,
+//! encrypted, and nothing more is read until they have left: a slow client holds a piece.
 //!
 //! Costs three copies of each byte (page cache to buffer, buffer to record with the cipher, record
 //! to socket) and two system calls a piece.
@@ -117,11 +117,12 @@ async fn write_piece(
     .await
 }
 
-/// Sends what is encrypted; false when the peer is gone or too slow.
+/// Sends the encrypted bytes; false when the peer is gone or too slow.
 async fn flush(stream: &mut ClientTls, allowance: &mut Allowance) -> bool {
     loop {
-        // Asked without waiting: a peer that takes nothing has as long as its allowance. Outside of
-        // tokio's budget, which would answer "pending" for a socket that is writable, for ever.
+        // Polled without waiting: the allowance bounds the time of a peer that accepts nothing.
+        // Outside of tokio's budget, which would answer "pending" for a socket that is writable,
+        // for ever.
         let flushed = unconstrained(poll_fn(|context| {
             Poll::Ready(match Pin::new(&mut *stream).poll_flush(context) {
                 Poll::Ready(flushed) => Some(flushed.is_ok()),
@@ -141,5 +142,5 @@ async fn flush(stream: &mut ClientTls, allowance: &mut Allowance) -> bool {
 
 /// Length of a piece: four records.
 const PIECE_BYTES: usize = SCRATCH_BYTES;
-/// Bytes after which the other connections of the loop have their turn.
+/// Bytes after which the other connections of the loop get a turn.
 const TURN_BYTES: usize = 256 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports a request to the watchers of the server: the file that a connection is sent, the bytes,
-//! a line of the access log.
+//! Reports a request to the watchers of the server: the file that is sent to a connection, the
+//! bytes, a line of the access log.
 //!
 //! Costs a hash of the file's name for an answer of more than [`NOTED_BYTES_MIN`], and a line of
 //! the access log where there is one.
@@ -17,7 +17,7 @@ use crate::http::resource::{Client, plain_name};
 use crate::server_state::ServerState;
 use crate::web::address;
 
-/// Notes the file of an answer that is about to be sent.
+/// Records the file of an answer that is about to be sent.
 pub(super) fn note_file(client: &Client, request: &Request, response: &Response) {
     let of_file = |part: &Part| if let Part::File { bytes, .. } = part { *bytes } else { 0 };
     if response.parts.iter().map(of_file).sum::<u64>() < NOTED_BYTES_MIN {
@@ -39,7 +39,7 @@ pub(super) struct AnsweredRequest {
 }
 
 impl AnsweredRequest {
-    /// Notes a request whose answer is about to be sent.
+    /// Records a request whose answer is about to be sent.
     pub(super) fn new(
         client: &Client,
         (request, protocol): (&Request, &'static str),
@@ -50,7 +50,8 @@ impl AnsweredRequest {
             let details = request.details.as_deref();
             Box::new(AccessLine {
                 address: client.peer.ip().to_canonical(),
-                // Of this request: others of the connection may have shown other credentials.
+                // The user of this request: others of the connection may have shown other
+                // credentials.
                 user: client.known.as_ref().and_then(|known| known.user()).map(str::to_owned),
                 // Without its query, which may hold a token.
                 request: format!("{} {} {protocol}", method(request), escape_path(&request.path)),

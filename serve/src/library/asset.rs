@@ -163,7 +163,7 @@ impl Asset {
         Asset { name, key, plan, growth: None, starts: None, place: None, source, elementary }
     }
 
-    /// Creates the asset of a recording as far as it is written.
+    /// Creates the asset of a recording from the part written so far.
     pub(crate) fn growing(
         name: String,
         key: PlanKey,
@@ -216,7 +216,7 @@ impl Asset {
         self.growth.is_some()
     }
 
-    /// True when more may follow the packets of this plan: of a recording, or of a channel.
+    /// True when more packets may follow those of this plan: for a recording, or a channel.
     pub(crate) fn continues(&self) -> bool {
         self.is_growing() || self.place.is_some()
     }
@@ -299,7 +299,7 @@ impl Source {
         newest.unwrap_or_else(|| self.clone())
     }
 
-    /// Returns the newest source of what a session plays: for a channel its newest part.
+    /// Returns the newest source of the media that a session plays: for a channel its newest part.
     pub(crate) fn current(self: &Arc<Source>) -> Arc<Source> {
         match self.asset.window() {
             Some(window) => window.newest().unwrap_or_else(|| self.clone()),

@@ -71,7 +71,7 @@ impl Library {
             Err(NoAsset::Denied(denied)) if matches!(*denied, Denied::DescriptorsExhausted) => {
                 return self.scans.queue(name, 0, Instant::now() + AGAIN);
             }
-            // An event tells the librarian when that changes.
+            // An event notifies the librarian when that changes.
             Err(_) => return,
         };
         let (key, is_link) = (opened.key.clone(), opened.name != name);
@@ -79,7 +79,7 @@ impl Library {
             Ok(Known::Asset(asset)) => self.note(&name, asset.key(), Ok(StreamSummary::of(&asset))),
             Ok(Known::Unplanned(opened)) => {
                 self.scans.begin(opened);
-                // A link takes the result of its target, once the target has one.
+                // A link gets the result of its target, once the target has one.
                 if is_link {
                     self.scans.queue(name, key.bytes, Instant::now() + AGAIN);
                 }
@@ -118,14 +118,14 @@ impl Library {
             Ok(Slice::Over(planned)) => *planned,
             Err(_) => panicked(),
         };
-        let spent = self.scans.spent(number) + began.elapsed();
+        let elapsed = self.scans.elapsed(number) + began.elapsed();
         if let Some(stream) = &opened.elementary {
             return self
                 .scans
-                .end(number, self.conclude_elementary(&opened, stream, planned, spent));
+                .end(number, self.conclude_elementary(&opened, stream, planned, elapsed));
         }
         let is_wanted = self.scans.is_wanted(number);
-        let asset = self.conclude(&opened, planned, spent, is_wanted);
+        let asset = self.conclude(&opened, planned, elapsed, is_wanted);
         self.scans.end(number, asset);
     }
 
@@ -134,7 +134,7 @@ impl Library {
         &self,
         opened: &OpenedFile,
         planned: Result<AssetPlan, NoAsset>,
-        spent: Duration,
+        elapsed: Duration,
         is_wanted: bool,
     ) -> Result<LibraryAsset, NoAsset> {
         let path = self.folder.path_of(&opened.name);
@@ -152,7 +152,7 @@ impl Library {
             .is_ok_and(|plan| self.cache.keep_plan(&opened.key, &plan.encode(&opened.key)));
         let (now, limit) = (Instant::now(), verdicts::limit(self.entries.read().unwrap().len()));
         let mut verdicts = self.verdicts.lock().unwrap();
-        let pause = verdicts.note((opened.id, &opened.key), &planned, spent, (now, limit));
+        let pause = verdicts.note((opened.id, &opened.key), &planned, elapsed, (now, limit));
         drop(verdicts);
         let planned =
             planned.map(|plan| LibraryAsset::new(opened.name.clone(), opened.key.clone(), plan));
@@ -185,7 +185,7 @@ pub(crate) fn be_nice(value: i32) {
     }
 }
 
-/// Clients wait for scanners; control and pacers go first.
+/// Clients wait for scanners; control and pacers have precedence.
 const SCANNER_NICE: i32 = 5;
 /// A tenth of control's share when both want a core. At 19 the share is a seventieth, and a busy
 /// machine lists no file as a stream for minutes.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files whose names are no UTF-8, by every protocol of a running server.
+//! Tests that every protocol of a running server serves files whose names are not UTF-8.
 //!
-//! Sources: RFC 3986 §2.5 (an address stands for bytes); [`wire::http::path_text`].
+//! Sources: RFC 3986 §2.5 (percent-encoding represents bytes); [`wire::http::path_text`].
 
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::server::Server;
 
 pub(crate) static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
 
-/// A place with files of these names in the folder `served`.
+/// Creates a temporary folder with these files in its folder `served`.
 pub(crate) fn place(files: &[(&[u8], &[u8])]) -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -37,7 +37,7 @@ pub(crate) fn config(place: &tempfile::TempDir) -> Config {
     config
 }
 
-/// Status and body of an answer.
+/// Requests `target`; returns status and body of the answer.
 pub(crate) async fn get(server: &Server, target: &str) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(server.http()).await.unwrap();
     let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -55,7 +55,7 @@ pub(crate) async fn text(server: &Server, target: &str) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// Returns the first line of a playlist that is an address, seen from the playlist's own.
+/// Returns the first URI of a playlist, resolved against the playlist's own path `at`.
 fn first_uri(playlist: &str, at: &str) -> String {
     let line = playlist.lines().find(|line| !line.starts_with('#')).expect("an address");
     format!("{}/{line}", at.rsplit_once('/').unwrap().0)
@@ -71,7 +71,8 @@ async fn files_of_any_name_are_served_at_their_percent_encoded_address() {
     assert_eq!(get(&server, "/caf%E9.ts").await, (200, CLIP.to_vec()));
     assert_eq!(get(&server, "/caf%ea.bin").await, (200, b"another".to_vec()));
     assert_eq!(get(&server, "/%F4%8F%BF%A9.bin").await, (200, b"private".to_vec()));
-    // Neither another byte nor the character of one.
+    // Not served: the byte E9 in place of U+10FFE9, and in place of the byte E9 the UTF-8 of é or
+    // of U+10FFE9.
     for other in ["/%E9.bin", "/caf%C3%A9.ts", "/caf%F4%8F%BF%A9.ts"] {
         assert_eq!(get(&server, other).await.0, 404, "{other}");
     }
@@ -113,7 +114,7 @@ async fn rules_of_folders_hold_for_names_of_any_bytes() {
         (private, b"3"),
         (b"\xe9/a.bin", b"4"),
     ];
-    // RFC 5737: no client of a test.
+    // TEST-NET-1 (RFC 5737): no client of this test has such an address.
     const ELSEWHERE: &str = "address:192.0.2.0/24";
     let place = place(&files);
     let rule = |path: &str, allow: &str| {
@@ -136,7 +137,7 @@ async fn rules_of_folders_hold_for_names_of_any_bytes() {
     ] {
         assert!(matches!(get(&server, target).await.0, 401 | 403), "{target}");
     }
-    // The rule of a character is none of a byte.
+    // The rule of the folder named U+10FFE9 does not apply to the folder named by the byte E9.
     assert_eq!(get(&server, "/%E9/a.bin").await, (200, b"4".to_vec()));
     server.stop().await;
 }

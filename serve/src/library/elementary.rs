@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The elementary streams of a transport stream, as an asset with tracks.
 //!
-//! Few clients want them, so they are looked for when one asks first: by a job of the scanning
-//! threads like any other, which reads the file once more. What it finds is kept in the cache
-//! beside the plan. All sessions share one asset, which holds on to that of the transport stream.
+//! Few clients use them, so they are searched for when a client first requests them: by a job of
+//! the scanning threads like any other, which reads the file once more. The result is kept in the
+//! cache beside the plan. All sessions share one asset, which holds a reference to that of the
+//! transport stream.
 //!
 //! Sources: `media::ElementaryDemuxer`.
-//! Does not serve those of recordings and channels, whose ends are not known.
+//! Does not serve those of recordings and channels, whose ends are unknown.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
@@ -34,7 +35,7 @@ impl Library {
         self.awaited(Wanted::Elementary(stream), peer, hung_up).await
     }
 
-    /// Looks for the elementary streams without a scan.
+    /// Looks up the elementary streams without a scan.
     pub(super) async fn known_elementary(
         self: &Arc<Self>,
         stream: &Arc<Asset>,
@@ -61,8 +62,8 @@ impl Library {
             }
             let verdicts =
                 library.elementary_verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-            match verdicts.standing(opened.id, &opened.key, Instant::now()) {
-                Some(standing) => Err(standing),
+            match verdicts.scan_refusal(opened.id, &opened.key, Instant::now()) {
+                Some(reason) => Err(reason),
                 None => Ok(Known::Unplanned(opened)),
             }
         })
@@ -75,13 +76,13 @@ impl Library {
         stream.elementary().or_else(cached).map(LibraryAsset::Tracks)
     }
 
-    /// Stores what a scan has found of the elementary streams.
+    /// Stores the result of a scan for the elementary streams.
     pub(super) fn conclude_elementary(
         &self,
         opened: &OpenedFile,
         stream: &Arc<Asset>,
         found: Result<AssetPlan, NoAsset>,
-        spent: Duration,
+        elapsed: Duration,
     ) -> Result<LibraryAsset, NoAsset> {
         let path = self.folder.path_of(&opened.name);
         let found = found.and_then(|plan| match (plan, asset_key(&path, &opened.file)) {
@@ -95,7 +96,7 @@ impl Library {
         let pause = {
             let verdicts = self.elementary_verdicts.lock();
             let mut verdicts = verdicts.unwrap_or_else(PoisonError::into_inner);
-            verdicts.note((opened.id, &opened.key), &found, spent, (Instant::now(), limit))
+            verdicts.note((opened.id, &opened.key), &found, elapsed, (Instant::now(), limit))
         };
         match found {
             Ok(presentation) => {

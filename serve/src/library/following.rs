@@ -4,15 +4,15 @@
 //!
 //! Following begins with the first request, after one scan of the file so far, and lasts while the
 //! recording has sessions or recent requests; a followed recording is answered without a scan. A
-//! new plan is made every half second at most, and while players wait for what is written next
-//! every tenth of a second; and within a twentieth of the time: the plan of a recording of hours
-//! takes milliseconds, one of days may take more.
+//! new plan is made every half second at most, and every tenth of a second while players wait for
+//! the next part; and within a twentieth of the time: the plan of a recording of hours takes
+//! milliseconds, one of days may take more.
 //!
 //! A recording's plan ends at its last clock reference, where the clock is known, so the next plan
 //! changes nothing in it. When the recorder is gone the last plan covers the whole file and is kept
 //! in the cache, and the file is an ordinary asset.
 //!
-//! Recordings of a high rate are read in turns with the others; while one is behind, the thread
+//! Recordings of a high rate are read alternately with the others; while one is behind, the thread
 //! reads for half of the time at most. It still makes plans and forgets idle recordings. At most
 //! [`FOLLOWED_MAX`] are followed: one more replaces the one without a viewer that has been idle the
 //! longest.
@@ -309,7 +309,7 @@ impl Library {
 }
 
 impl Follow {
-    /// True when the file is to be looked at: one that nobody waits for less often than the others.
+    /// True when the file is to be read: a recording that nobody waits for is read less often.
     fn is_due(&mut self, now: Instant) -> bool {
         let every = if self.growth.is_watched(now) { LOOK_QUICKLY / 2 } else { LOOK_EVERY / 2 };
         let is_due = self.is_behind
@@ -326,7 +326,7 @@ impl Follow {
             let read = self.file.read_at(piece, self.offset)?;
             if read == 0 {
                 self.is_behind = false;
-                // What grows behind it is another recording.
+                // Once the file is shorter, any later bytes belong to another recording.
                 let is_cut = self.file.metadata()?.len() < self.offset;
                 return if is_cut {
                     Err(std::io::Error::other("it was cut short"))
@@ -374,7 +374,7 @@ impl Follow {
 /// A recorder of a slow stream writes once or twice in this time.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const PLAN_EVERY: Duration = Duration::from_millis(400);
-/// The same while players wait for what is written next.
+/// The same while players wait for the next part.
 const LOOK_QUICKLY: Duration = Duration::from_millis(40);
 const PLAN_QUICKLY: Duration = Duration::from_millis(80);
 /// Pause between two plans, in times of the first one's duration.
@@ -482,8 +482,8 @@ mod tests {
         assert!(!scene.library.look_after(&mut follow, &mut piece, asked + PAUSED + IDLE));
     }
 
-    /// Regression: new ones were answered 503 until an idle one was forgotten, whoever asked for
-    /// it.
+    /// Regression: new recordings were answered with 503 until an idle one was forgotten, for every
+    /// client.
     #[test]
     fn longest_idle_recording_gives_its_place_to_a_new_one() {
         let scene = Scene::new();

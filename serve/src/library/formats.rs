@@ -44,7 +44,7 @@ pub fn download_only(name: &str) -> Option<String> {
 /// line, as many players show only that, and the whole with source and cure. `reason` is what was
 /// found in the file.
 pub(crate) fn refused_in_words(name: &str, reason: &str) -> (String, String) {
-    // A file of a streamed format keeps its own reason, whatever its extension.
+    // A file of a streamed format keeps its own reason, regardless of its extension.
     let is_known = reason.starts_with("transport stream")
         || Container::ALL.iter().any(|container| reason.starts_with(container.name()));
     let by_name = download_only(name).filter(|_| !is_known);
@@ -78,10 +78,10 @@ pub static DOWNLOAD_ONLY: &[(&[&str], &str, &str)] = &[
     (&["ogg", "oga", "ogv", "opus"], "Ogg", COPY_TO_MATROSKA),
     (&["flac"], "FLAC", "download only; ffmpeg -i FILE FILE.wav makes a stream of it"),
 ];
-/// Formats for which there is no packet plan, by what makes a file that is streamed of theirs
-/// without loss. A transport stream takes nearly every codec, and is streamed whole.
+/// Formats for which there is no packet plan; this command converts their files without loss into
+/// one that is streamed. A transport stream carries nearly every codec, and is streamed whole.
 const COPY_TO_TS: &str = "download only; ffmpeg -i FILE -c copy FILE.ts makes a stream of it";
-/// Its sound is PCM, which players do not read in a transport stream.
+/// For MXF: its sound is PCM, which players do not read in a transport stream.
 const COPY_PICTURES: &str =
     "download only; ffmpeg -i FILE -c:v copy -c:a aac FILE.ts makes a stream of it";
 /// Opus and Dolby's codecs; not Vorbis and Theora, which have to be encoded anew.

@@ -9,8 +9,8 @@
 //! file): `pagewire receive` holds a write lock on each file that it writes, and the kernel
 //! releases the lock of a killed recorder. So nothing is guessed from silence, and a pausing source
 //! ends nothing. The kernel grants that lock only on files opened for writing, so a reader cannot
-//! make a film a recording. Without lock support nothing is live: a file being written is answered
-//! as one that changes, and served when it is complete.
+//! make a film a recording. Without lock support no file counts as a recording: a file being
+//! written is answered as one that changes, and served when it is complete.
 //!
 //! Costs one system call a look.
 //!
@@ -32,7 +32,7 @@ pub(crate) struct Growth {
     asked: Mutex<Instant>,
     /// Time of the last request of a player of HLS or DASH.
     viewed: Mutex<Option<Instant>>,
-    /// Time of the last request that waits for what is written next.
+    /// Time of the last request that waits for the next part.
     watched: Mutex<Option<Instant>>,
     grown: Notify,
 }
@@ -64,17 +64,17 @@ impl Growth {
         self.grown.notify_waiters();
     }
 
-    /// Resolves when the newest plan is another than at the time of this call.
+    /// Resolves when a newer plan than at the time of this call is set.
     pub(crate) fn grown(&self) -> Notified<'_> {
         self.grown.notified()
     }
 
-    /// Records a request that waits for what is written next.
+    /// Records that a player waits for the next segment or part, or will request it.
     pub(crate) fn note_watched(&self) {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// True while players wait for what is written next.
+    /// True while players wait for the next segment or part.
     pub(crate) fn is_watched(&self, now: Instant) -> bool {
         let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.is_some_and(|at| now.saturating_duration_since(at) < WATCHED)
@@ -102,7 +102,8 @@ impl Growth {
     }
 }
 
-/// Time between two requests of a player that waits for what is written next, and more.
+/// Longest time between two requests of a player that waits for the next segment or part, with a
+/// margin.
 const WATCHED: Duration = Duration::from_secs(10);
 
 /// True while a recorder writes this file.

@@ -2,8 +2,9 @@
 //! Watches on the folders below the served one, and their events.
 //!
 //! Each folder is opened beneath the served one without following a symbolic link
-//! ([`Folder::subfolder`]) and watched by its descriptor, so neither a link nor a concurrent rename
-//! leads a watch outside. Costs one inotify watch a folder, about a kilobyte of kernel memory.
+//! ([`super::served_folder`]) and watched by its descriptor, so neither a link nor a concurrent
+//! rename leads a watch outside. Costs one inotify watch a folder, about a kilobyte of kernel
+//! memory.
 //!
 //! Sources: inotify(7), proc_pid_fd(5).
 //! Does not decide which folders to watch ([`super::listing`] does).

@@ -237,7 +237,8 @@ impl Library {
             Denied::Missing | Denied::Outside => return Look::Gone,
             Denied::Unreadable | Denied::Host(_) => {}
         }
-        // What lies in a folder that may not be searched is not told of, and of the rest files.
+        // An entry in a folder that may not be searched is not listed; of the others only files
+        // are.
         match self.folder.kind_of(name) {
             Some(kind) if kind.is_file() => {}
             Some(_) => return Look::NotAFile,
@@ -340,7 +341,7 @@ mod tests {
     use super::*;
     use crate::library::served_folder::Folder;
 
-    /// The user of tests may be root, who may read everything.
+    /// The user of tests may be root, which may read everything.
     #[test]
     fn file_that_cannot_be_read_is_listed_with_the_reason_until_it_can() {
         let place = tempfile::tempdir().unwrap();

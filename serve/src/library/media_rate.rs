@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rate at which a file is consumed when it is played.
 //!
-//! A playable asset's is its length over its duration; a segment's is its length over the durations
-//! that its playlist gives, so that a quiet scene has its own rate. A recording that is still
-//! written has a rate once a summary is known. Other files have none.
+//! The rate of a playable asset is its length over its duration; that of a segment is its length
+//! over the durations that its playlist gives, so that a quiet scene has its own rate. A recording
+//! that is still written has a rate once a summary is known. Other files have none.
 //!
 //! Costs a look-up in the names' tree, and one in the playlists' table for a file without summary.
 //!

@@ -122,7 +122,7 @@ pub(crate) enum NoAsset {
     NotOnAir,
     /// Another server sends the channel.
     #[error("this server stands by for channel {name}; the primary serves its viewers")]
-    StandingBy { name: String },
+    OnStandby { name: String },
     #[error("no such channel: {name}; /channels.json over HTTP lists them")]
     NoChannel { name: String },
     /// The client disconnected before the answer.
@@ -136,7 +136,7 @@ impl NoAsset {
     pub(crate) const CHANGING: NoAsset = NoAsset::Changing { again_in: Duration::from_secs(1) };
     pub(crate) const BUSY: NoAsset = NoAsset::Busy { again_in: Duration::from_secs(5) };
 
-    /// Returns it with the name of the file where several are asked for together.
+    /// Prefixes the reason with the name of the file, for requests for several files.
     pub(crate) fn of(self, name: &str) -> NoAsset {
         match self {
             NoAsset::Refused(reason) => NoAsset::Refused(format!("{name}: {reason}")),
@@ -160,7 +160,7 @@ impl NoAsset {
 /// Request for an asset.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
-    /// That of the file of this name.
+    /// The file of this name.
     File(&'a str),
     /// The elementary streams of a transport stream.
     Elementary(&'a Arc<Asset>),
@@ -202,7 +202,7 @@ struct LiveAssets {
 impl LiveAssets {
     fn keep(&mut self, asset: &LibraryAsset) {
         self.recent.push_back(asset.clone());
-        // The newest stays whatever its size, for the SETUP that follows.
+        // The newest stays regardless of its size, for the SETUP that follows.
         let bytes = |recent: &VecDeque<LibraryAsset>| {
             recent.iter().map(LibraryAsset::memory_bytes).sum::<usize>()
         };
@@ -294,7 +294,7 @@ impl Library {
         Ticket::take(self, opened, is_listed, peer)
     }
 
-    /// Looks for what is wanted without a scan.
+    /// Looks up the wanted asset without a scan.
     async fn known(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<Known, NoAsset> {
         match wanted {
             Wanted::File(name) => self.known_file(name).await,
@@ -339,10 +339,10 @@ impl Library {
             return Ok(Known::Asset(asset));
         }
         let verdicts = self.verdicts.lock().unwrap();
-        match verdicts.standing(opened.id, &opened.key, Instant::now()) {
+        match verdicts.scan_refusal(opened.id, &opened.key, Instant::now()) {
             // A recording is followed while it changes.
             Some(NoAsset::Changing { .. }) if opened.is_growing => Ok(Known::Unplanned(opened)),
-            Some(standing) => Err(standing),
+            Some(reason) => Err(reason),
             None => Ok(Known::Unplanned(opened)),
         }
     }
@@ -374,8 +374,9 @@ impl Library {
         Ok(OpenedFile { name, file, key, id, is_growing, elementary: None })
     }
 
-    /// Returns an open file's name with links resolved: a file has one plan under all its names. Of
-    /// one that was replaced meanwhile, which the kernel marks in the path, it is the given name.
+    /// Returns an open file's name with links resolved: a file has one plan under all its names.
+    /// For a file that was replaced meanwhile, which the kernel marks in the path, it returns the
+    /// given name.
     fn resolved(&self, name: &str, file: &File) -> String {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let resolved = link.ok().and_then(|path| {
@@ -506,10 +507,11 @@ async fn blocking<T: Send + 'static>(
 const RECENT_MAX: usize = 32;
 /// Memory of their plans and tables. An hour takes some MB.
 const RECENT_BYTES_MAX: usize = 512 << 20;
-/// Longest wait of a peer for a scan slot; then it is told to retry later.
+/// Longest wait of a peer for a scan slot; then it is asked to retry later.
 const PLACE_WAIT: Duration = Duration::from_secs(5);
 
-/// Mark behind the path of a file whose name is another's now (proc_pid_fd(5)); a name may end so.
+/// Mark behind the path of a file whose name now belongs to another file (proc_pid_fd(5)); a name
+/// may end so.
 const DELETED: &[u8] = b" (deleted)";
 
 /// True when a path leads to this open file.

@@ -81,8 +81,8 @@ impl Progress {
     }
 
     /// Reads the next slice of a file: of a transport stream through `piece`, of tracks where their
-    /// samples lie. Adds the bytes read to `done`. Returns
-    /// early, `Unfinished`, when `is_given_up` is set before a piece.
+    /// samples lie. Adds the bytes read to `done`. Returns early, `Unfinished`, when `is_given_up`
+    /// is set before a piece.
     pub(super) fn advance(
         mut self,
         opened: &OpenedFile,
@@ -175,7 +175,7 @@ impl Progress {
         Slice::Unfinished(Progress { reader: Reader::Elementary(demuxer), ..self })
     }
 
-    /// Lets the kernel evict what was read of a long file; pages mapped by a session stay.
+    /// Lets the kernel evict the bytes read of a long file; pages mapped by a session stay.
     fn release_pages(&self, opened: &OpenedFile, read: Range<u64>) {
         if opened.key.bytes > KEPT_BYTES && read.start >= SLICE_BYTES {
             let bytes = NonZeroU64::new(read.end - read.start);
@@ -245,7 +245,7 @@ impl Progress {
 }
 
 impl Reader {
-    /// Chooses by the file's first bytes; what is unknown is read as a transport stream, and
+    /// Chooses by the file's first bytes; an unknown format is read as a transport stream, and
     /// refused as none.
     fn of(opened: &OpenedFile) -> Reader {
         match Demuxer::of(&opened.file, opened.key.bytes) {
@@ -257,12 +257,12 @@ impl Reader {
 
 /// Waits until a write(2) to the file that is under way has ended.
 ///
-/// It sets the file's time at its beginning, so a scan beside it would find content that is half
-/// old under the time of the new. File systems hold the inode's lock while they write. A look for
-/// data waits for it on ext4, Btrfs, tmpfs and overlayfs, a read on XFS. No wait is needed for what
-/// is written later, which has another time. Writes through a mapping have no such lock.
+/// It sets the file's time at its beginning, so a concurrent scan would find content that is half
+/// old under the time of the new content. File systems hold the inode's lock while they write. A
+/// look for data waits for it on ext4, Btrfs, tmpfs and overlayfs, a read on XFS. No wait is needed
+/// for later writes, which set another time. Writes through a mapping have no such lock.
 fn await_writes(file: &File) {
-    // What they find is of no use, and neither is an error.
+    // Only the wait matters: the results and errors are discarded.
     let _ = seek(file, SeekFrom::Data(0));
     let _ = file.read_at(&mut [0], 0);
 }

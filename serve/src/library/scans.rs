@@ -9,9 +9,9 @@
 //! is forgotten. The planner, too, advances the shortest first. At most [`WANTED_MAX`] scans have
 //! tickets at a time, [`PER_ADDRESS_MAX`] of one address; further peers wait for a slot.
 //!
-//! Costs a file descriptor and, for most files, 4 MiB of memory a job. Tables of samples that are
-//! made to harm take a sixteenth of their file, 72 MiB of a small one and 256 MiB of any, and an
-//! eighth more while they grow.
+//! Costs a file descriptor and, for most files, 4 MiB of memory a job. Malicious tables of samples
+//! occupy a sixteenth of their file, 72 MiB of a small one and 256 MiB of any, and an eighth more
+//! while they grow.
 //!
 //! Sources: sched(7) (nice values; a thread's I/O priority follows from its own, ioprio_set(2)).
 //! Does not decide whether a file needs a scan ([`super::Library`] does) or read files
@@ -85,7 +85,7 @@ struct Job {
     /// `None` while a thread advances the job.
     progress: Option<Progress>,
     /// Time spent reading the file.
-    spent: Duration,
+    elapsed: Duration,
     tickets: usize,
     /// Address of the first client that took a ticket.
     asked_by: Option<IpAddr>,
@@ -94,7 +94,7 @@ struct Job {
     outcome: watch::Sender<Option<ScanOutcome>>,
 }
 
-/// A job taken by a thread for one slice.
+/// A job claimed by a thread for one slice.
 pub(super) struct ScanSlice {
     number: u64,
     pub(super) scan: Arc<Scan>,
@@ -143,7 +143,8 @@ impl Scans {
         }
     }
 
-    /// Takes the next wanted job; blocks until there is one. `None` when the server stops.
+    /// Removes and returns the next wanted job; blocks until there is one. `None` when the server
+    /// stops.
     pub(super) fn next_wanted(&self) -> Option<ScanSlice> {
         let mut state = self.lock();
         loop {
@@ -161,8 +162,8 @@ impl Scans {
         }
     }
 
-    /// Takes the background planner's next task; blocks until there is one. `None` when the server
-    /// stops.
+    /// Returns the background planner's next task; blocks until there is one. `None` when the
+    /// server stops.
     pub(super) fn next_task(&self) -> Option<PlannerTask> {
         let mut state = self.lock();
         loop {
@@ -186,12 +187,12 @@ impl Scans {
         }
     }
 
-    /// Returns a job after a slice that took `spent`: to the wanted jobs or to the planner's.
-    pub(super) fn put_back(&self, number: u64, progress: Progress, spent: Duration) {
+    /// Returns a job after a slice that took `elapsed`: to the wanted jobs or to the planner's.
+    pub(super) fn put_back(&self, number: u64, progress: Progress, elapsed: Duration) {
         let mut state = self.lock();
         let Some(job) = state.jobs.get_mut(&number) else { return };
         job.progress = Some(progress);
-        job.spent += spent;
+        job.elapsed += elapsed;
         match job.tickets {
             0 => state.lay_aside(number),
             _ => state.turns.push_back(number),
@@ -206,8 +207,8 @@ impl Scans {
     }
 
     /// Returns the time spent on a job before the present slice.
-    pub(super) fn spent(&self, number: u64) -> Duration {
-        self.lock().jobs.get(&number).map_or(Duration::ZERO, |job| job.spent)
+    pub(super) fn elapsed(&self, number: u64) -> Duration {
+        self.lock().jobs.get(&number).map_or(Duration::ZERO, |job| job.elapsed)
     }
 
     /// Ends a job and sends `outcome` to its tickets.
@@ -266,10 +267,10 @@ impl State {
         self.begun += 1;
         let progress = Some(Progress::new(&opened));
         let (opened, outcome) = (Arc::new(opened), watch::Sender::new(None));
-        let (spent, tickets, asked_by) = (Duration::ZERO, 0, None);
+        let (elapsed, tickets, asked_by) = (Duration::ZERO, 0, None);
         self.jobs.insert(
             number,
-            Job { scan, opened, progress, spent, tickets, asked_by, is_listed, outcome },
+            Job { scan, opened, progress, elapsed, tickets, asked_by, is_listed, outcome },
         );
         number
     }
@@ -315,20 +316,20 @@ impl Job {
     /// Returns the cost by which jobs are ordered, in bytes.
     fn cost(&self) -> u64 {
         let done = self.scan.done.load(Ordering::Relaxed);
-        cost(self.scan.bytes.saturating_sub(done), self.spent)
+        cost(self.scan.bytes.saturating_sub(done), self.elapsed)
     }
 }
 
-/// Returns the bytes still to be read, or as many as could have been read in the time spent if
+/// Returns the bytes still to be read, or as many as could have been read in the elapsed time if
 /// those are more: tables may take long at one place of their file, and a scan that has taken long
 /// is expected to take as long again.
-fn cost(left: u64, spent: Duration) -> u64 {
-    let read = spent.as_micros().saturating_mul(BYTES_PER_US.into());
+fn cost(left: u64, elapsed: Duration) -> u64 {
+    let read = elapsed.as_micros().saturating_mul(BYTES_PER_US.into());
     left.max(u64::try_from(read).unwrap_or(u64::MAX))
 }
 
 impl Ticket {
-    /// Takes a ticket for this file's scan and begins the scan unless it is in progress; `None`
+    /// Obtains a ticket for this file's scan and begins the scan unless it is in progress; `None`
     /// when no slot is free. `is_listed`: the background planner would scan the file, too.
     pub(super) fn take(
         library: &Arc<Library>,
@@ -391,7 +392,7 @@ impl Drop for Ticket {
 /// Threads for scans that peers wait for: the disk is the bottleneck, not the processor.
 pub(super) const SCANNERS: usize = 4;
 /// Together with [`LAID_ASIDE_MAX`] bounds the memory of scans: 100 MiB for most files, and where
-/// all are made to harm 1.9 GiB for files of less than a gigabyte and 6.8 GiB for any.
+/// all are malicious 1.9 GiB for files of less than a gigabyte and 6.8 GiB for any.
 const WANTED_MAX: usize = 16;
 /// Slots for one address; fewer while others hold slots.
 const PER_ADDRESS_MAX: usize = 8;
@@ -404,7 +405,7 @@ const LONG: Duration = Duration::from_secs(3600);
 mod tests {
     use super::*;
 
-    /// A file whose tables take hours at one place once counted as the shortest for good.
+    /// A file whose tables take hours at one place once counted as the shortest for ever.
     #[test]
     fn scan_that_takes_long_comes_behind_files_that_were_not_looked_at() {
         let film = 2 << 30;

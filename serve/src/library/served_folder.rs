@@ -38,7 +38,7 @@ pub(crate) struct Folder {
 /// Reason why a name was not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Denied {
-    /// No such file, or a component of the name is hidden: peers cannot tell the two apart.
+    /// No such file, or a component of the name is hidden: peers cannot distinguish the two.
     #[error("no such file")]
     Missing,
     /// The name or a symbolic link in it leads out of the folder, or in a circle.
@@ -83,7 +83,8 @@ impl Folder {
         self.path.join(OsStr::from_bytes(&path_bytes(name).unwrap_or_default()))
     }
 
-    /// Returns the kind of what has this name, of a link its own; none where nothing is seen there.
+    /// Returns the type of the file or folder of this name, for a link its own; `None` where it is
+    /// not visible.
     pub(super) fn kind_of(&self, name: &str) -> Option<FileType> {
         std::fs::symlink_metadata(self.path_of(name)).ok().map(|it| it.file_type())
     }

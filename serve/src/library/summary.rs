@@ -14,7 +14,7 @@ use crate::library::asset::LibraryAsset;
 pub struct StreamSummary {
     /// Seconds of media.
     pub duration_s: f64,
-    /// Mean bit rate of what is sent, without RTP headers.
+    /// Mean bit rate of the sent media, without RTP headers.
     pub bits_per_second: u64,
     /// RTP packets of a transport stream; those of tracks are laid out when they are played.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,8 @@ pub struct StreamSummary {
     /// Tracks that are not sent, each with the reason; the last element counts those beyond eight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The same of a transport stream's pictures and sounds as tracks, by its beginning.
+    /// Pictures and sounds of a transport stream that are not sent as tracks, judged by its
+    /// beginning, each with the reason; the last element counts those beyond eight.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elementary_left_out: Vec<String>,
     /// Faults of the file as a whole that viewers would notice, each with its cure: it is cut off,
@@ -42,7 +43,7 @@ pub struct StreamSummary {
     pub warnings: Vec<String>,
     /// Number of positions where packet synchronisation was lost.
     pub sync_losses: u64,
-    /// True for what HLS and DASH carry, as far as its codecs tell.
+    /// True for media that HLS and DASH carry, as far as its codecs show.
     #[serde(skip)]
     pub has_segments: bool,
 }
@@ -82,8 +83,8 @@ impl StreamSummary {
         }
     }
 
-    /// True for a transport stream with elementary streams that may be sent as tracks; whether they
-    /// can be is known when they are asked for first.
+    /// True for a transport stream with elementary streams that may be sent as tracks; the first
+    /// request for them shows if they can be.
     pub(crate) fn may_have_elementary(&self) -> bool {
         use Coding::{Aac, Ac3, Eac3, H264, H265, MpegAudio};
         let is_sent = |stream_type| {

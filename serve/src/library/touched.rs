@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names with recent events, held until each has been quiet for [`QUIET`], so that a file being
-//! copied in is looked at once and not at every write. A name that is never quiet is looked at
-//! every [`UNQUIET_MAX`].
+//! copied in is examined once and not at every write. A name that is never quiet is examined every
+//! [`UNQUIET_MAX`].
 //!
 //! Costs O(log n) a call for n waiting names; an event for a name that waits costs one hash
 //! look-up.
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(super) struct Touched {
     /// Times of each name's first and last event.
-    told: HashMap<String, (Instant, Instant)>,
+    events: HashMap<String, (Instant, Instant)>,
     /// Names by the time at which their quiet is checked.
     due: BTreeMap<(Instant, u64), String>,
     pushed: u64,
@@ -25,11 +25,11 @@ pub(super) struct Touched {
 impl Touched {
     /// Records an event at `now`.
     pub(super) fn touch(&mut self, name: String, now: Instant) {
-        if let Some((_, last)) = self.told.get_mut(&name) {
+        if let Some((_, last)) = self.events.get_mut(&name) {
             *last = now;
             return;
         }
-        self.told.insert(name.clone(), (now, now));
+        self.events.insert(name.clone(), (now, now));
         self.push(name, now + QUIET);
     }
 
@@ -37,10 +37,10 @@ impl Touched {
     pub(super) fn pop(&mut self, now: Instant) -> Option<String> {
         while let Some(due) = self.due.first_entry().filter(|due| due.key().0 <= now) {
             let name = due.remove();
-            let (first, last) = self.told[&name];
+            let (first, last) = self.events[&name];
             let quiet_at = (last + QUIET).min(first + UNQUIET_MAX);
             if quiet_at <= now {
-                self.told.remove(&name);
+                self.events.remove(&name);
                 return Some(name);
             }
             self.push(name, quiet_at);
@@ -64,7 +64,7 @@ impl Touched {
 }
 
 pub(super) const QUIET: Duration = Duration::from_millis(300);
-/// A recording of a high rate is never quiet and has to be looked at nevertheless.
+/// A recording of a high rate is never quiet and has to be examined nevertheless.
 const UNQUIET_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -88,13 +88,13 @@ mod tests {
     #[test]
     fn a_name_that_is_never_quiet_comes_all_the_same() {
         let (mut touched, start) = (Touched::default(), Instant::now());
-        let mut came = Vec::new();
+        let mut popped = Vec::new();
         for ms in (0..10_000).step_by(100) {
             let now = start + Duration::from_millis(ms);
             touched.touch("a".to_owned(), now);
-            came.extend(touched.pop(now).map(|_| ms));
+            popped.extend(touched.pop(now).map(|_| ms));
         }
-        assert_eq!(came, [2000, 4100, 6200, 8300]);
+        assert_eq!(popped, [2000, 4100, 6200, 8300]);
     }
 
     /// Regression: every event visited every waiting name.

@@ -2,7 +2,7 @@
 //! A file whose tracks are RTP streams of their own, and the layouts of its chapters that sessions
 //! share.
 //!
-//! The presentation of a file says where its samples lie; the packets of a chapter (a second of a
+//! The presentation of a file lists where its samples lie; the packets of a chapter (a second of a
 //! track) are laid out by a reader thread when the first session comes near it, from pages that it
 //! has just made resident. Costs the layouts' memory, at most [`LAYOUTS_BYTES_MAX`] an asset beside
 //! those that sessions are sending, and [`LIVE_BYTES_MAX`] in all: about 9 MB an hour of pictures
@@ -124,8 +124,8 @@ pub(crate) struct Chapter {
     bytes: usize,
 }
 
-/// Memory of all layouts, those that assets keep and those that sessions send alike. One number for
-/// the process, since memory is one.
+/// Memory of all layouts: those that assets keep, and those that sessions send. One number for the
+/// process, whose memory they share.
 static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 impl Chapter {
@@ -137,8 +137,8 @@ impl Chapter {
 }
 
 /// Most memory of another chapter beside `live` bytes of layouts. The less is left, the shorter a
-/// chapter has to be: files of uncommonly many packets are refused, and not the next viewer of a
-/// common one.
+/// chapter has to be: so files with unusually many packets are refused, rather than the next viewer
+/// of a usual file.
 fn chapter_bytes_max(live: usize) -> usize {
     LIVE_BYTES_MAX.saturating_sub(live) / CHAPTER_SHARE
 }
@@ -169,7 +169,8 @@ impl TrackAsset {
         stream.map(|asset| &asset.plan)
     }
 
-    /// Returns the time in the file and the times of what is sent; the same in normal play.
+    /// Returns the timeline that maps times of the file to times of the sent media; equal in normal
+    /// play.
     pub(crate) fn timeline(&self) -> TrickTimeline {
         match &self.trick {
             Some(trick) => trick.plan.timeline(),
@@ -346,7 +347,7 @@ impl TrackSource {
         if let Some(before) = chapters.by_key.insert(key, chapter.clone()) {
             chapters.bytes -= before.bytes;
         }
-        // What is kept for others makes room for what is sent.
+        // Layouts kept for other sessions make room for those that are sent.
         let is_scarce = LIVE_BYTES.load(Ordering::Relaxed) > LIVE_BYTES_MAX / 2;
         if chapters.bytes > if is_scarce { 0 } else { LAYOUTS_BYTES_MAX } {
             chapters.drop_oldest();

@@ -5,7 +5,7 @@
 //! under its scan, so a peer that keeps asking for either would keep a scan busy. A refusal holds
 //! as long as the file's size and time do. After a scan that read for a second or more the same
 //! file rests for four times as long; after one that found it changing for [`AGAIN_MIN`], doubled
-//! each time. Files are told apart by device and inode, not by the names that peers write. Costs
+//! each time. Files are distinguished by device and inode, not by the names that peers write. Costs
 //! about 200 bytes a refused or growing file; at most the number of the folder's files plus
 //! [`UNLISTED`].
 //!
@@ -57,7 +57,7 @@ struct AccessVerdict {
 
 impl Verdicts {
     /// Returns the reason not to scan this file at `now`, if there is one.
-    pub(super) fn standing(&self, id: FileId, key: &PlanKey, now: Instant) -> Option<NoAsset> {
+    pub(super) fn scan_refusal(&self, id: FileId, key: &PlanKey, now: Instant) -> Option<NoAsset> {
         let verdict = self.known.get(&id)?;
         let is_same = (verdict.bytes, verdict.modified_ns) == (key.bytes, key.modified_ns);
         if let Some(reason) = verdict.refused.as_ref().filter(|_| is_same) {
@@ -141,12 +141,12 @@ mod tests {
             verdicts.note((id, &key(188)), &refusal(), Duration::ZERO, (now, limit(5000)));
         }
         for &id in &files {
-            let standing = verdicts.standing(id, &key(188), now);
-            assert!(matches!(standing, Some(NoAsset::Refused(_))), "{id:?}: {standing:?}");
+            let reason = verdicts.scan_refusal(id, &key(188), now);
+            assert!(matches!(reason, Some(NoAsset::Refused(_))), "{id:?}: {reason:?}");
         }
-        assert!(verdicts.standing(ID, &key(376), now).is_none(), "it has another size");
+        assert!(verdicts.scan_refusal(ID, &key(376), now).is_none(), "it has another size");
         let elsewhere = FileId { device: 9, ..ID };
-        assert!(verdicts.standing(elsewhere, &key(188), now).is_none(), "another file system");
+        assert!(verdicts.scan_refusal(elsewhere, &key(188), now).is_none(), "another file system");
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let mut scans = 0;
         let end = now + Duration::from_secs(600);
         while now < end {
-            if verdicts.standing(ID, &key(scans), now).is_none() {
+            if verdicts.scan_refusal(ID, &key(scans), now).is_none() {
                 let changing: Result<(), _> = Err(NoAsset::CHANGING);
                 verdicts.note((ID, &key(scans)), &changing, Duration::ZERO, (now, 10));
                 scans += 1;
@@ -174,9 +174,9 @@ mod tests {
         }
         assert_eq!(scans, 16, "half a second, a second, two; then once a minute");
         verdicts.note((ID, &key(scans)), &Ok(()), Duration::from_secs(1), (now, 10));
-        let standing = verdicts.standing(ID, &key(scans + 1), now + Duration::from_secs(3));
-        assert!(matches!(standing, Some(NoAsset::Changing { .. })), "four times the scan's second");
+        let reason = verdicts.scan_refusal(ID, &key(scans + 1), now + Duration::from_secs(3));
+        assert!(matches!(reason, Some(NoAsset::Changing { .. })), "four times the scan's second");
         let later = now + Duration::from_secs(4);
-        assert!(verdicts.standing(ID, &key(scans + 1), later).is_none());
+        assert!(verdicts.scan_refusal(ID, &key(scans + 1), later).is_none());
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Refuses a session that would make others late, by the load of the pacers, and a viewer over HTTP
-//! by that of the whole process as well.
+//! by the load of the whole process as well.
 //!
-//! The load is the greater of two: the processor time that the pacers took in the last second or
-//! more, and the time that the rates of all sessions will take at the present cost of a byte. The
-//! cost is measured while [`MEASURED_BYTES_MIN`] or more were sent, else it is that of the
+//! The load is the greater of two: the processor time that the pacers used in the last second or
+//! more, and the time that the rates of all sessions will need at the present cost of a byte. The
+//! cost is measured while [`MEASURED_BYTES_MIN`] or more were sent, otherwise it is that of the
 //! calibration. Where packets are late already ([`LATE_US`] at the 99th percentile) and the pacers
-//! are half as busy as they may be, nobody is added either: lateness alone may come from other
-//! work on the machine, which a refusal does not lessen.
+//! are half as busy as they may be, no client is added either: lateness alone may be caused by
+//! other work on the machine, which a refusal does not lessen.
 //!
 //! Costs a lock of each pacer's published counters, a second apart at least, at a SETUP and at the
 //! first playlist of a viewer; and one clock_gettime(2) of each pacer thread in 50 ms.
@@ -94,7 +94,7 @@ impl Capacity {
     }
 }
 
-/// Returns the processor time that this process has taken.
+/// Returns the processor time that this process has used.
 fn process_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.max(0).cast_unsigned(), time.tv_nsec as u32)
@@ -110,7 +110,7 @@ impl CapacityState {
         self.process_busy = process_s / (lasts * self.cores);
         if bytes >= MEASURED_BYTES_MIN {
             let cost = (cpu_s / (bytes as f64 / 1e9)).clamp(COST_MIN, COST_MAX);
-            // A quarter at a time: one second may be unlike the others.
+            // Moves by a quarter of the difference: one second may be unlike the others.
             self.cpu_s_per_gb += (cost - self.cpu_s_per_gb) / 4.0;
         }
         self.is_late = late_us(&now.late_us, &self.before.late_us) > LATE_US;
@@ -135,7 +135,7 @@ fn late_us(now: &Histogram<u64>, before: &Histogram<u64>) -> u64 {
 
 /// Time over which the load is measured, at least.
 const SAMPLE: Duration = Duration::from_secs(1);
-/// Bytes in one sample from which a cost is taken: below, waking costs more than sending.
+/// Bytes in one sample from which a cost is computed: below, waking costs more than sending.
 const MEASURED_BYTES_MIN: u64 = 10_000_000;
 /// Lateness that players notice: beyond the time that they hold against jitter of the network.
 const LATE_US: u64 = 100_000;

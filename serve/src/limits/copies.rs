@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The bytes of made segments and long texts that one address reads at a time.
 //!
-//! A segment whose bytes were put together lies in memory or on the disk as long as somebody reads
-//! it, and all of them have a limit together ([`crate::web`]). A text that was made for one answer
-//! lies in memory until it is sent: a playlist with a client's credentials behind each address, the
-//! cues of a segment, the description of a folder. A client that asks for many and reads none would
-//! take all of it from the others.
+//! A segment whose bytes were put together occupies memory or disk as long as a client reads it,
+//! and all of them have a limit together ([`crate::web`]). A text that was made for one answer
+//! occupies memory until it is sent: a playlist with a client's credentials behind each address,
+//! the cues of a segment, the description of a folder. A client that requests many and reads none
+//! would use up the limit of all others.
 //!
 //! Costs a look into the table of addresses for each of these answers, and another at its end.
 //!
 //! Does not count segments that are ranges of a file, and texts that are kept for all: an answer
-//! takes no memory of its own for them.
+//! with them occupies no memory of its own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ const BYTES_PER_ADDRESS: u64 = 256 << 20;
 /// kept.
 const TEXT_BYTES: u64 = 1 << 30;
 
-/// Bytes of an answer that take memory or disk until it is sent.
+/// Bytes of an answer that occupy memory or disk until it is sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Copied {
     /// Text that was made for it.
     pub(crate) text: u64,
-    /// The made segment that it is of.
+    /// The made segment that it sends.
     pub(crate) made: u64,
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let read: Vec<_> = std::iter::from_fn(|| limiter.read_copy(one, text)).collect();
         assert_eq!(read.len(), 12, "240 of 256 MiB");
         assert!(limiter.read_copy(one, made(20 << 20)).is_none());
-        // Those behind a proxy have no share of their own.
+        // Clients behind a proxy have no share of their own.
         let proxy = IpAddr::from([10, 0, 0, 1]);
         let all: Vec<_> = std::iter::from_fn(|| limiter.read_copy(proxy, text)).collect();
         assert_eq!(all.len(), 51 - 12, "1,020 of 1,024 MiB");

@@ -7,7 +7,7 @@
 //! /64 and is counted by it ([`counted_as`]).
 //!
 //! Descriptors need no counter: the kernel returns the lowest free number, so the number of a new
-//! socket tells how many are in use. Sessions stay below one mark, connections below a higher one.
+//! socket shows how many are in use. Sessions stay below one mark, connections below a higher one.
 //! The numbers above serve answers to refused clients and files of running sessions (wire images,
 //! plans, the index).
 //!
@@ -85,7 +85,7 @@ pub struct ClientLimits {
     /// Sum of the rates of a user's sessions, bits a second. `None`: no limit.
     pub rate_per_user: Option<u64>,
     /// Load of the pacer threads, 0 to 1, above which no session is added. `None`: however late
-    /// packets are. The default leaves a tenth for what sessions do besides playing straight on.
+    /// packets are. The default leaves a tenth for the work of sessions besides sending.
     pub admit_load: Option<f64>,
     /// Time from SETUP to PLAY, after which an unplayed session ends. Players take milliseconds.
     pub play_within: Duration,
@@ -180,7 +180,7 @@ struct Table {
     sessions: u32,
     /// Bytes of long texts on their way.
     text_bytes: u64,
-    /// Keyed by [`counted_as`]; only addresses that have something.
+    /// Keyed by [`counted_as`]; only addresses that hold something.
     addresses: HashMap<IpAddr, Held>,
 }
 
@@ -224,7 +224,7 @@ impl Limiter {
         self.limits.current()
     }
 
-    /// Replaces the limits. Those who hold more than a lowered one keep it, and get no more; a
+    /// Replaces the limits. Clients that hold more than a lowered limit keep it, and get no more; a
     /// connection keeps its requests a second, a session its time until PLAY.
     pub(crate) fn replace(&self, limits: ClientLimits) {
         self.limits.replace(limits);
@@ -233,7 +233,7 @@ impl Limiter {
     /// Checks that [`CLIENTS_MIN`] descriptors are free below the marks. Called once the server's
     /// own files are open.
     pub(crate) fn check_room(&self) -> Result<(), Error> {
-        // The lowest free number tells how many are in use.
+        // The lowest free number shows how many are in use.
         let free = File::open("/dev/null").map_or(RawFd::MAX, |file| file.as_raw_fd());
         let wanted = free.saturating_add(CLIENTS_MIN);
         if wanted <= self.marks.sessions {
@@ -320,8 +320,8 @@ impl Limiter {
         self.counted(peer).map(|_| InputPace::new(self.limits().requests_per_s))
     }
 
-    /// Returns the pace for what a new RTSP connection sends beside requests. No network is exempt:
-    /// a proxy of many clients has a connection for each.
+    /// Returns the pace for the input of a new RTSP connection beside its requests. No network is
+    /// exempt: a proxy of many clients has a connection for each.
     pub(crate) fn pace_beside(&self) -> InputPace {
         InputPace::beside(self.limits().requests_per_s)
     }
@@ -404,7 +404,7 @@ impl Drop for SessionPermit {
 
 /// Slower downloads than the media's rate make every player stall.
 const PACE_MIN: f64 = 1.0;
-/// No pace any more.
+/// A higher pace has no effect.
 const PACE_MAX: f64 = 1000.0;
 /// Less is a server that plays next to nothing.
 const ADMIT_LOAD_MIN: f64 = 0.05;
@@ -415,8 +415,8 @@ const RESERVE_PART: RawFd = 16;
 /// Enough for a wire image in the making, a plan, a scan of the folder and a few refusals.
 const RESERVE_MIN: RawFd = 16;
 const RESERVE_MAX: RawFd = 512;
-/// An eighth is reserved for connections, so that a client can still connect and read why it gets
-/// no session.
+/// An eighth is reserved for connections, so that a client can still connect and read the reason
+/// why it gets no session.
 const CONNECTIONS_PART: RawFd = 8;
 /// Descriptors that must be left for clients at start: two playing clients.
 const CLIENTS_MIN: RawFd = 8;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Delays requests of a connection that come faster than the limit, and what comes beside requests:
+//! Delays requests of a connection that arrive faster than the limit, and its other input:
 //! interleaved frames, and reads that end none of them.
 //!
 //! A delay is a sufficient answer: nothing is read while a request waits, so TCP flow control stops
-//! the peer's sends. A client that asks too fast is served at the limit and loses nothing.
-//! Costs 48 bytes a connection and a pace, and one clock reading a request.
+//! the peer's sends. A client that sends too fast is served at the limit and loses nothing. Costs
+//! 48 bytes a connection and a pace, and one clock reading a request.
 //!
 //! Sources: the generic cell rate algorithm, ITU-T I.371 §A.1 (virtual scheduling).
 //! Does not sleep; the caller does.
@@ -17,20 +17,20 @@ pub(crate) struct InputPace {
     interval: Duration,
     /// Time at which the next request is due at the limit's rate.
     due: Duration,
-    /// Read time of the first that had to wait since half of the burst was there.
+    /// Read time of the first request that had to wait since half of the burst was available.
     waiting_since: Option<Duration>,
 }
 
 impl InputPace {
-    /// Lets `per_s` requests through a second.
+    /// Permits `per_s` requests a second.
     pub(crate) fn new(per_s: u32) -> InputPace {
         let interval = Duration::from_secs(1) / per_s.max(1);
         InputPace { interval, due: Duration::ZERO, waiting_since: None }
     }
 
-    /// Lets through what may come beside so many requests a second: twice as much, and
-    /// [`BESIDE_PER_S_MIN`] at least. A player sends a receiver report a stream every few seconds;
-    /// the reports of the fastest permitted interval (RFC 3550 §6.2) of sixteen sessions fit in.
+    /// Limits the input beside this many requests a second: twice as many reads, and at least
+    /// [`BESIDE_PER_S_MIN`]. A player sends a receiver report a stream every few seconds; the
+    /// reports of the fastest permitted interval (RFC 3550 §6.2) of sixteen sessions fit in.
     pub(crate) fn beside(requests_per_s: u32) -> InputPace {
         InputPace::new(requests_per_s.saturating_mul(2).max(BESIDE_PER_S_MIN))
     }
@@ -49,18 +49,18 @@ impl InputPace {
         wait
     }
 
-    /// True when the client has come no slower than the limit for [`PATIENCE`].
+    /// True when the client has sent no slower than the limit for [`FLOOD_TIMEOUT`].
     pub(crate) fn is_flood(&self, now: Duration) -> bool {
-        self.waiting_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
+        self.waiting_since.is_some_and(|since| now.saturating_sub(since) >= FLOOD_TIMEOUT)
     }
 }
 
 /// Burst allowance: two seconds' worth of requests.
 const BURST: Duration = Duration::from_secs(2);
-/// Least rate of what comes beside requests, however few of these are let through.
+/// Least rate of the input beside requests, however few requests are permitted.
 const BESIDE_PER_S_MIN: u32 = 400;
 /// No player sends at the limit for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const FLOOD_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -78,19 +78,19 @@ mod tests {
             served += 1;
         }
         assert!((2990..3010).contains(&served), "{served}");
-        assert!(now - began < PATIENCE + Duration::from_secs(1), "{:?}", now - began);
+        assert!(now - began < FLOOD_TIMEOUT + Duration::from_secs(1), "{:?}", now - began);
     }
 
     #[test]
     fn a_flood_is_given_up_though_sleeps_take_longer() {
         let mut pace = InputPace::new(400);
-        let (mut now, mut taken) = (Duration::ZERO, 0);
+        let (mut now, mut served) = (Duration::ZERO, 0);
         while !pace.is_flood(now) {
             let wait = pace.request(now);
             now += if wait.is_zero() { wait } else { wait + Duration::from_millis(2) };
-            taken += 1;
+            served += 1;
         }
-        assert!((12_000..13_000).contains(&taken), "{taken}");
+        assert!((12_000..13_000).contains(&served), "{served}");
     }
 
     #[test]

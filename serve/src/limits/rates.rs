@@ -3,11 +3,11 @@
 //! share of them.
 //!
 //! A share is the limit divided by the downloads in progress, read again at each turn of a
-//! download, so it follows those that begin and end. Shares are equal: what a slow or paced peer
-//! leaves of its share stays unused, so that no rate depends on a guess which peers are slow. Costs
-//! nothing without limits; else a lock at each end of a download, and three reads a turn. A limit
-//! that a reload changes holds from the next turn on; one that was not there when a download began
-//! does not hold for it.
+//! download, so it follows their beginnings and ends. Shares are equal: the part of its share that
+//! a slow or paced peer leaves stays unused, so that no rate depends on a guess which peers are
+//! slow. Costs nothing without limits; otherwise a lock at each end of a download, and three reads
+//! a turn. A limit that a reload changes holds from the next turn on; one that was not there when a
+//! download began does not hold for it.
 //!
 //! Does not delay anything ([`crate::http::download_pace`] does), and does not count media of RTSP,
 //! whose rate is that of the media.
@@ -91,7 +91,7 @@ impl Drop for DownloadPermit {
     fn drop(&mut self) {
         self.limiter.downloads.total.fetch_sub(1, Ordering::Relaxed);
         let Some((address, count)) = &self.address else { return };
-        // Locked first: no download may take up a count that is about to be removed.
+        // Locked first: no download may increment a count that is about to be removed.
         let mut addresses = self.limiter.downloads.addresses();
         if count.fetch_sub(1, Ordering::Relaxed) == 1 {
             addresses.remove(address);

@@ -30,7 +30,7 @@ struct UserSum {
     bits_per_s: u64,
 }
 
-/// What one session takes.
+/// Share of the sums that one session occupies.
 pub(super) struct SessionShare {
     user: Option<Arc<str>>,
     asset: Arc<str>,

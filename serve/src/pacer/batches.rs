@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A segment run of an asset as a batch of a path: from the file, from its wire image, or in frames
-//! for a connection.
+//! Builds the batch of a path from a segment run of an asset: from the file, from its wire image,
+//! or in frames for a connection.
 //!
-//! Costs what [`Gather`](super::gather::Gather) costs; of an image nothing is made.
+//! Costs as much as [`Gather`](super::gather::Gather); a batch of an image costs no gathering.
 //!
 //! Sources: RFC 2326 §10.12 (frames).
 //! Does not send.
@@ -20,7 +20,7 @@ use crate::play::Shift;
 use crate::wire_image::ImageLayout;
 
 impl Tools {
-    /// True when there is a path for images of that layout.
+    /// True if there is a path for images of that layout.
     pub(super) fn sends_images(&self, layout: ImageLayout) -> bool {
         match layout {
             ImageLayout::Packets => self.image.is_some(),

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions whose bursts the kernel spreads: each send carries its due time, and the device's queue
-//! (`fq` or `etf`) holds it until then.
+//! Departure times of sessions whose bursts the kernel spreads: each send carries its due time, and
+//! the device's queue (`fq` or `etf`) holds it until then.
 //!
-//! A session is asked for when it is added: by the device that its packets leave by. Where that has
-//! no such queue, the session is paced by the pacer alone, and the reason is logged once, with the
-//! command that changes it. The cost of a session: the calls of [`DepartureQueue::of`]; of a burst:
-//! one reading of the clock, and a send call for every [`Departures::packets`] instead of one.
+//! The queue is looked up when a session is added: on the device by which its packets leave. If
+//! that device has no such queue, the pacer alone paces the session, and the reason is logged once,
+//! with the command that changes it. Costs per session: the calls of [`DepartureQueue::of`]. Costs
+//! per burst: one reading of the clock, and a send call for every [`Departures::packets`] instead
+//! of one.
 //!
-//! A burst is handed over [`LEAD`] before its first packet is due, so that a pacer that wakes late
-//! delays no packet.
+//! A burst is passed to the kernel [`LEAD`] before its first packet is due, so that a pacer that
+//! wakes late delays no packet.
 //!
 //! Sources: `tc-fq(8)` (`flow_limit`: 100 packets of a flow in its queue, a segmented send counted
 //! as one), `tc-etf(8)`.
@@ -29,12 +30,12 @@ pub(crate) struct Departures {
     packets: u64,
     /// Sessions with departure times, this one included.
     sessions: Arc<AtomicU64>,
-    /// Time at which misses were last asked for.
+    /// Time at which missed departures were last read.
     asked_at: Instant,
 }
 
 impl Departures {
-    /// Returns those of a queue that the host need not have.
+    /// Creates departures for a queue that the host need not have.
     #[cfg(test)]
     pub(super) fn for_test(packets: u64) -> Departures {
         let sessions = Arc::new(AtomicU64::new(1));
@@ -42,13 +43,13 @@ impl Departures {
     }
 
     /// Returns the number of packets that share a departure in a burst of `burst_packets`: the
-    /// configured number, or more where the queue would not hold so many sends of one session.
+    /// configured number, or more, so that a burst needs at most [`SENDS_PER_BURST_MAX`] sends.
     pub(crate) fn packets(&self, burst_packets: u64) -> u64 {
         self.packets.max(burst_packets.div_ceil(SENDS_PER_BURST_MAX))
     }
 
-    /// Returns the time by which a burst is handed over before it is due: at most a burst, so that
-    /// the queue never holds more than two.
+    /// Returns how long before its due time a burst is passed on: at most the burst's own duration,
+    /// so that the queue never holds more than two bursts of a session.
     pub(crate) fn lead(&self, burst: Duration) -> Duration {
         LEAD.min(burst)
     }
@@ -58,7 +59,7 @@ impl Departures {
         self.queue.reading()
     }
 
-    /// True once a second: misses cost a system call.
+    /// True once a second: reading missed departures costs a system call.
     pub(crate) fn is_time_to_ask(&mut self) -> bool {
         let due = self.asked_at.elapsed() >= ASK_EVERY;
         if due {
@@ -78,17 +79,17 @@ impl Drop for Departures {
 pub(crate) struct PacingChoice {
     pacing: PacketPacing,
     sessions: Arc<AtomicU64>,
-    /// Reasons that have been logged.
+    /// Reasons already logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
 impl PacingChoice {
-    /// `sessions` counts those with departure times.
+    /// Creates the choice; `sessions` counts the sessions with departure times.
     pub(crate) fn new(pacing: PacketPacing, sessions: Arc<AtomicU64>) -> PacingChoice {
         PacingChoice { pacing, sessions, logged: Mutex::default() }
     }
 
-    /// True when sessions may have departure times.
+    /// True if sessions may have departure times.
     pub(crate) fn is_txtime(&self) -> bool {
         self.pacing != PacketPacing::User
     }
@@ -119,13 +120,14 @@ impl PacingChoice {
     }
 }
 
-/// Sends of a session in one burst. Two bursts may be in an `fq`, which holds 100 of a flow.
+/// Most sends of a session in one burst. An `fq` holds 100 sends of a flow, and two bursts may
+/// be in it.
 const SENDS_PER_BURST_MAX: u64 = 32;
-/// More than a pacer is late at loads that it carries (docs/measurements.md: `late, 99.9 %`).
+/// Exceeds the lateness of a pacer at loads it sustains (docs/measurements.md: `late, 99.9 %`).
 const LEAD: Duration = Duration::from_millis(5);
-/// Interval at which a session's missed departures are asked for.
+/// Interval at which a session's missed departures are read.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Different reasons that are logged: some devices, each with one.
+/// Largest number of distinct reasons that are logged: a few devices have one each.
 const REASONS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -152,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Loopback has no queue.
+    /// Loopback has no queue for departure times.
     #[test]
     fn a_session_without_a_queue_is_paced_by_the_pacer_and_not_counted() {
         if DepartureQueue::of(destination().socket()).is_ok() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gather list of a batch: an RTP header and the pieces of the file for each packet.
 //!
-//! Filled from the plan into buffers that a pacer thread reuses: 12 bytes are written per packet,
-//! nothing is allocated after the first batches.
+//! It is filled from the plan into buffers that a pacer thread reuses: 12 bytes are written per
+//! packet, and no memory is allocated after the first batches.
 //!
 //! Sources: RFC 3550 §5.1, RFC 2250 §2.
 
@@ -54,8 +54,8 @@ impl Gather {
         self.payloads(plan, packets);
     }
 
-    /// Lays out packets of a track, all of one row of its layout; with the header of a frame of
-    /// `channel` before each, if there is one.
+    /// Lays out packets of a track, all of one row of its layout; with a frame header for `channel`
+    /// before each, if one is given.
     pub(crate) fn fill_track<'a>(
         &'a mut self,
         media: &'a MappedFile,
@@ -107,7 +107,7 @@ impl Gather {
         }
     }
 
-    /// Returns the headers: 12 bytes of RTP for each packet, four of a frame before them if framed.
+    /// Returns the headers: 12 bytes of RTP for each packet, after a 4-byte frame header if framed.
     pub(crate) fn heads(&self) -> &[u8] {
         &self.heads
     }

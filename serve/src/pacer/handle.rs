@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The control side's handle on one session of a pacer thread.
 //!
-//! Each call queues a [`PacerCommand`]; those that answer wait for the thread's reply.
+//! Each call queues a [`PacerCommand`]; calls that return an answer wait for the thread's reply.
 //!
 //! Sources: ARCHITECTURE.md, "From PLAY to the socket".
-//! Does not carry commands out ([`super`] does).
+//! Does not execute commands ([`super`] does).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ impl Handle {
         self.send(PacerCommand::Play { number: self.number, play, start });
     }
 
-    /// Plays when the plays before have ended.
+    /// Plays after the preceding plays have ended.
     pub(crate) fn queue(&self, play: u64, start: PlayStart) {
         self.send(PacerCommand::Queue { number: self.number, play, start });
     }
@@ -57,8 +57,8 @@ impl Handle {
         answer.await.ok()
     }
 
-    /// Traces the session for `time`; `None` if it ends before it has begun. Another trace of the
-    /// session that is under way ends.
+    /// Traces the session for `time`; `None` if the session ends before the trace begins. Ends a
+    /// current trace of the session.
     pub(crate) async fn trace(&self, time: Duration) -> Option<TracedPackets> {
         let (reply, mut answer) = oneshot::channel();
         let (number, trace) = (self.number, PacketTrace::next_number());
@@ -76,7 +76,7 @@ impl Handle {
         self.send(PacerCommand::Remove { number: self.number });
     }
 
-    /// A pacer is gone only while the server stops.
+    /// Sends a command; a pacer is gone only while the server stops.
     pub(super) fn send(&self, command: PacerCommand) {
         let _ = self.commands.send(command);
     }

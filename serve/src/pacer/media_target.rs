@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The target of a session's media: datagrams or a stream.
 //!
-//! A reader of a stream that does not keep up fills its socket. The media due meanwhile is its
-//! backlog; beyond [`BACKLOG_MAX`] the session skips to the next place where play can start, so
-//! that memory stays bounded and the reader is back in time with a whole picture.
+//! A reader of a stream that does not keep up fills its socket. The media that becomes due
+//! meanwhile is its backlog; beyond [`BACKLOG_MAX`] the session skips to the next random-access
+//! point, so that memory stays bounded and the reader resumes in time with a whole picture.
 //!
 //! Sources: RFC 2326 §10.12.
 //! Does not choose a path.
@@ -31,7 +31,7 @@ pub(crate) enum MediaTarget {
 pub(crate) struct StreamTarget {
     pub(crate) output: Arc<RtspOutput>,
     pub(crate) channel: u8,
-    /// True since the socket took no more, until the session is in time again.
+    /// True from the time at which the socket is full until the session is in time again.
     pub(crate) is_blocked: bool,
 }
 
@@ -42,10 +42,10 @@ impl StreamTarget {
 }
 
 impl MediaTarget {
-    /// Returns the delay at which the session's clock is moved.
+    /// Returns the delay beyond which the session's clock is moved.
     pub(crate) fn behind_max(&self) -> Duration {
         match self {
-            // The skip comes first.
+            // The skip of a slow reader precedes the move.
             MediaTarget::Stream(target) if target.is_blocked => BACKLOG_MAX * 2,
             _ => BEHIND_MAX,
         }
@@ -64,7 +64,7 @@ impl MediaTarget {
         matches!(self, MediaTarget::Stream(StreamTarget { is_blocked: true, .. }))
     }
 
-    /// Notes that all due packets are sent.
+    /// Records that all due packets are sent.
     pub(crate) fn note_in_time(&mut self) {
         if let MediaTarget::Stream(target) = self {
             target.is_blocked = false;
@@ -72,7 +72,7 @@ impl MediaTarget {
     }
 }
 
-/// Logs that fewer packets fit a call to a destination than before, once each time.
+/// Logs, once each time, that a call to a destination holds fewer packets than before.
 pub(super) fn log_lowered_segment_limit(to: &mut Destination) {
     if let Some(fall) = to.take_segment_limit_lowered() {
         let (name, from, to) = (to.name(), fall.from, fall.to);
@@ -82,8 +82,8 @@ pub(super) fn log_lowered_segment_limit(to: &mut Destination) {
 }
 
 /// Returns the packets that a reader misses whose backlog begins at the first of `packets`: those
-/// before the first place to start that is not yet due. `None` while the backlog is bounded, and
-/// while a recording has no such place yet.
+/// before the first random-access point that is not yet due. Returns `None` while the backlog is
+/// bounded, and while a recording has no such point yet.
 pub(crate) fn packets_missed(
     plan: &PacketPlan,
     packets: Range<u64>,
@@ -98,13 +98,13 @@ pub(crate) fn packets_missed(
     let resume = match plan.entry_from(in_time).filter(|&entry| entry < packets.end) {
         Some(entry) => entry,
         None if may_grow => return None,
-        // Behind the last place to start a part of a picture is better than none.
+        // After the last random-access point, an incomplete picture is better than none.
         None => in_time,
     };
     (resume > packets.start).then_some(packets.start..resume)
 }
 
-/// Most media due to a reader that does not take it, the socket's buffer not counted.
+/// Most due media that waits for a slow reader, without the socket's buffer.
 pub(crate) const BACKLOG_MAX: Duration = Duration::from_secs(2);
-/// Largest delay: packets that are later are useless at their time, so the clock is moved instead.
+/// Largest delay: packets that are later are useless, so the clock is moved instead.
 const BEHIND_MAX: Duration = Duration::from_secs(1);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One pinned thread a core, each with a timing wheel of sessions; sends packets as they fall due.
+//! Sends packets as they fall due, with one pinned thread a core, each with a timing wheel of
+//! sessions.
 //!
-//! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
-//! slot. Few sessions share fewer slots ([`grid_ticks`]), because a wake costs as much as two
-//! sessions. A thread sleeps until the next slot with an entry or the next command. It does not
+//! Sessions are distributed over the pacers by load, and over the milliseconds of a burst by the
+//! emptiest slot. Few sessions share fewer slots ([`grid_ticks`]), because a wake costs as much as
+//! two sessions. A thread sleeps until the next slot with an entry or the next command. It does not
 //! wait for a disk ([`crate::prefetch`]), a socket (all are non-blocking) or the control side
-//! (commands and events are queued). It owns its counters ([`crate::meter`]). Its locks (its
-//! sessions' marks and progress, the readers' queue) are held by others for a few additions or a
+//! (commands and events are queued). It owns its counters ([`crate::meter`]). Other threads hold
+//! its locks (its sessions' ready ranges and progress, the readers' queue) for a few additions or a
 //! copy, never across a system call that moves data. Costs one futex sleep per occupied millisecond
 //! and thread, and one [`paced_stream`] step per session and burst.
 //!
@@ -127,7 +128,7 @@ impl Pacers {
         Ok(Pacers { pacers, pacing })
     }
 
-    /// Adds a session to the pacer with the fewest.
+    /// Adds a session to the pacer with the fewest sessions.
     pub(crate) fn add(&self, number: u64, mut session: PacedSession) -> Handle {
         session.prepare(&self.pacing);
         let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
@@ -144,7 +145,7 @@ impl Pacers {
         handle.send(PacerCommand::AddTrack { number: handle.number(), track: Box::new(track) });
     }
 
-    /// Returns the number of pacer threads, and that of those which have ended.
+    /// Returns the number of pacer threads, and the number of those that have ended.
     pub(crate) fn threads(&self) -> (usize, usize) {
         let ended = self.pacers.iter().filter(|pacer| pacer.thread.is_finished()).count();
         (self.pacers.len(), ended)
@@ -167,7 +168,7 @@ pub(crate) struct Tools {
     image: Option<Sending>,
     framed: Box<dyn InterleavedPath>,
     framed_image: Option<Box<dyn InterleavedPath>>,
-    /// Sends with departure times, if sessions may have them.
+    /// Sends with departure times; set if sessions may have them.
     departing: Option<Box<dyn StreamPath>>,
     /// The paths above, for their names.
     choice: StreamPaths,
@@ -179,7 +180,7 @@ pub(crate) struct Tools {
     ignored_logged: Option<Instant>,
 }
 
-/// One path for short bursts, and another for long ones where that is cheaper.
+/// One path for short bursts, and another for long ones if that is cheaper.
 struct Sending {
     short: Box<dyn StreamPath>,
     long: Option<Box<dyn StreamPath>>,
@@ -192,7 +193,7 @@ impl Sending {
         Ok(Sending { short: open(specs.short)?, long })
     }
 
-    /// Returns the path for a batch of so many packets.
+    /// Returns the path for a batch of this many packets.
     fn of(&mut self, packets: u64) -> &mut dyn StreamPath {
         match &mut self.long {
             Some(long) if packets >= LONG_FROM_PACKETS => &mut **long,
@@ -211,7 +212,7 @@ impl Tools {
         self.choice.framed_image.filter(|_| is_image).unwrap_or(self.choice.framed).name
     }
 
-    /// Returns the name of the path for a batch of so many datagrams.
+    /// Returns the name of the path for a batch of this many datagrams.
     fn datagram_name(&self, is_image: bool, packets: u64, is_departing: bool) -> &'static str {
         if is_departing {
             return DEPARTING;
@@ -221,7 +222,7 @@ impl Tools {
     }
 
     /// Logs ignored ICMP at most once a minute.
-    fn say_ignored(&mut self, peer: &str) {
+    fn log_ignored(&mut self, peer: &str) {
         if self.ignored_logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
             self.ignored_logged = Some(Instant::now());
             let ignored = self.counters().icmp_ignored;
@@ -238,12 +239,12 @@ struct Thread {
     inbox: Receiver<PacerCommand>,
     events: mpsc::UnboundedSender<Event>,
     streams: HashMap<u64, PacedSession>,
-    /// Plays that follow those under way, of the sessions that have any.
+    /// Queued plays, by the number of their session.
     queues: HashMap<u64, StartQueue>,
     wheel: Wheel,
     /// Packets a second of all sessions when all play.
     packets_per_s: u64,
-    /// Sessions are woken at multiples of this.
+    /// Sessions are woken at multiples of this number of ticks.
     grid_ticks: Tick,
     began: Instant,
     due: Vec<(u64, Tick)>,
@@ -294,8 +295,8 @@ impl Thread {
         }
     }
 
-    /// Does work for one session. A panic, which is a fault of this program, ends that session; the
-    /// thread goes on for its other sessions, which would otherwise be silent for ever.
+    /// Runs `work` for one session. A panic, which is a bug of this program, ends that session
+    /// only; the thread continues for its other sessions, which would otherwise stay silent.
     fn contain(&mut self, number: u64, work: impl FnOnce(&mut Thread)) {
         let done = catch_unwind(AssertUnwindSafe(|| work(self)));
         if done.is_ok() {
@@ -323,7 +324,7 @@ impl Thread {
                 }
             }
             PacerCommand::Play { number, play, start } => {
-                // Two connections of one client may ask at the same time.
+                // Two connections of one client may send PLAY at the same time.
                 if self.streams.get(&number).is_some_and(|session| session.play() > play) {
                     return;
                 }
@@ -336,7 +337,7 @@ impl Thread {
                     Some(session) if session.is_playing() => {
                         self.queues.entry(number).or_default().push(play, start);
                     }
-                    // The play before has just ended.
+                    // The preceding play has just ended.
                     Some(_) => {
                         self.start_behind(number, play, start);
                         self.serve(number, true);
@@ -347,7 +348,7 @@ impl Thread {
             PacerCommand::Pause { number, reply } => {
                 self.queues.remove(&number);
                 if let Some(stream) = self.streams.get_mut(&number) {
-                    stream.halt();
+                    stream.stop();
                     // A closed control connection does not read the reply.
                     let _ = reply.send(stream.stopped_at());
                 }
@@ -375,7 +376,7 @@ impl Thread {
         }
     }
 
-    /// Changes a session to what `changed` makes of it.
+    /// Replaces a session by the result of `changed`.
     fn change(&mut self, number: u64, changed: impl FnOnce(PacedSession) -> PacedSession) {
         if let Some(session) = self.streams.remove(&number) {
             self.packets_per_s -= session.packets_per_s();
@@ -393,7 +394,7 @@ impl Thread {
         }
     }
 
-    /// Starts a play whose sequence numbers continue those of the one before, which has ended.
+    /// Starts a play whose sequence numbers continue those of the preceding play, which has ended.
     fn start_behind(&mut self, number: u64, play: u64, mut start: PlayStart) {
         if let Some(session) = self.streams.get(&number) {
             session.continue_sequence(&mut start);
@@ -402,7 +403,7 @@ impl Thread {
     }
 
     /// Starts the next queued play of a session whose play has ended, at the moment of that end;
-    /// false when there is none.
+    /// returns false if none is queued.
     fn start_next(&mut self, number: u64) -> bool {
         let Some(queue) = self.queues.get_mut(&number) else { return false };
         let Some(next) = queue.pop() else {
@@ -432,8 +433,8 @@ impl Thread {
         self.due = due;
     }
 
-    /// Runs one step of a session and enters its next wake. The first wake of a `fresh` session
-    /// goes to a quiet slot.
+    /// Runs one step of a session and enters its next wake. The first wake of a `fresh` session is
+    /// placed in the emptiest slot.
     fn serve(&mut self, number: u64, fresh: bool) {
         let now = Instant::now();
         let tick = self.tick(now);
@@ -463,7 +464,7 @@ impl Thread {
             Step::Behind => tick + (burst_ticks / u64::from(CATCH_UP)).max(1),
             Step::Wait => tick + (RETRY_TICKS << waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Ended(over) => {
-                stream.halt();
+                stream.stop();
                 self.queues.remove(&number);
                 // The receiver is gone only while the server stops.
                 let _ = self.events.send(Event { number, play: stream.play(), over });
@@ -493,9 +494,9 @@ impl Thread {
     }
 }
 
-/// Returns the distance between slots in use: a divisor of the burst, so that a burst later is on
-/// the grid again. As wide as [`PACKETS_PER_WAKE`] allows; one tick once each slot has so many
-/// packets.
+/// Returns the distance between slots in use: a divisor of the burst, so that a wake one burst
+/// later is on the grid again. It is as wide as [`PACKETS_PER_WAKE`] permits, and one tick once
+/// each slot has that many packets.
 fn grid_ticks(burst_ticks: Tick, packets_per_s: u64) -> Tick {
     let widest = (1000 * PACKETS_PER_WAKE / packets_per_s.max(1)).clamp(1, burst_ticks);
     (1..=widest).rev().find(|ticks| burst_ticks.is_multiple_of(*ticks)).unwrap_or(1)
@@ -521,8 +522,8 @@ fn open_framed(spec: &'static Spec) -> Result<Box<dyn InterleavedPath>, Error> {
     Ok(open()?)
 }
 
-/// Opens the path for batches with departure times: from the file, since wire images are sent by
-/// `sendfile`, which carries none.
+/// Opens the path for batches with departure times. It sends from the file, since `sendfile`, which
+/// sends wire images, carries no departure times.
 fn open_departing() -> Result<Box<dyn StreamPath>, Error> {
     let path = open(paths::find(Transport::Rtp, DEPARTING).expect("it is in the list"))?;
     assert!(path.carries_departures(), "{DEPARTING} carries departure times");
@@ -545,37 +546,37 @@ fn pin(core: Option<usize>) {
 }
 
 /// Raises the thread's priority: a pacer works for microseconds at a time and must do so on time.
-/// Where the process is allowed to (root, CAP_SYS_NICE, RLIMIT_NICE) the pacer precedes other
-/// threads on its core; otherwise it has normal priority.
+/// If the process has the right (root, CAP_SYS_NICE, RLIMIT_NICE), the pacer precedes other threads
+/// on its core; otherwise it has normal priority.
 fn raise_priority() {
     // On Linux the nice value belongs to the thread (setpriority(2)).
     let own = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(own), PACER_NICE) {
         tracing::debug!("setpriority {PACER_NICE}: {error}; the pacer has no priority");
     }
-    // Priority is a share of time; who runs first when it wakes follows from the slice.
+    // Priority sets a share of time; the slice decides which thread runs first on a wake.
     if let Err(error) = paths::set_scheduler_slice(PACER_SLICE) {
         tracing::debug!("sched_setattr: {error}; the pacer waits for other threads' slices");
     }
 }
 
-/// The path with segmented sends that carries departure times.
+/// The path with segmented sends that supports departure times.
 const DEPARTING: &str = "mmap_gso";
 /// Packets sent at one wake: sessions that would wake apart are woken together up to this number.
-/// They leave in one go of 1.4 MB, a millisecond of 10 Gb/s. A device's usual queue (`txqueuelen`
-/// 1000) holds ten times that, since it counts the packets of one call as one.
+/// They form 1.4 MB, a millisecond of 10 Gb/s. A device's usual queue (`txqueuelen` 1000) holds ten
+/// times that, since it counts the packets of one call as one.
 const PACKETS_PER_WAKE: u64 = 1024;
-/// Ahead of desktops and builds, behind the kernel's own work at -20.
+/// Precedes desktops and builds, and follows the kernel's own work at -20.
 const PACER_NICE: i32 = -15;
-/// The shortest there is: a wake's work takes tens of microseconds.
+/// The shortest slice that the kernel accepts: a wake's work takes tens of microseconds.
 const PACER_SLICE: Duration = Duration::from_micros(100);
 /// Interval of log lines for repeated events on a data path.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// First retry of a session that waits for pages or the socket, doubled each time up to 32 ms: a
-/// thousand sessions on a dead disk must not keep a core busy with retries.
+/// First retry of a session that waits for pages or the socket; each further one doubles it, up to
+/// 32 ms: a thousand sessions on a dead disk must not keep a core busy with retries.
 const RETRY_TICKS: u64 = 1;
 const RETRY_DOUBLINGS_MAX: u32 = 5;
-/// Wakes per burst of a session that is behind, and media sent per time that its wake is late.
+/// Wakes per burst of a session that is behind, and media sent per unit of a wake's lateness.
 pub(super) const CATCH_UP: u32 = 4;
 
 #[cfg(test)]

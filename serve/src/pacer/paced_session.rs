@@ -2,7 +2,8 @@
 //! A session on a pacer thread, of either kind of asset.
 //!
 //! A session of a transport stream changes its kind when it begins to show pictures at another rate
-//! (their source is one of tracks), and when it goes on normally. Costs a branch a step.
+//! (their source is one of tracks), and again when it returns to normal play. Costs a branch a
+//! step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,12 +21,12 @@ use crate::play::{PacketTrace, Shift};
 pub(crate) enum PacedSession {
     /// A transport stream, or a channel.
     Stream(Box<PacedStream>),
-    /// Tracks of their own.
+    /// The tracks of a file.
     Tracks(Box<PacedTracks>),
 }
 
 impl PacedSession {
-    /// Prepares the departures of its targets.
+    /// Prepares the departure times of its targets.
     pub(super) fn prepare(&mut self, pacing: &PacingChoice) {
         match self {
             PacedSession::Stream(stream) => {
@@ -37,7 +38,7 @@ impl PacedSession {
         }
     }
 
-    /// Makes it a session that can play this start.
+    /// Converts it to the kind of session that can play this start.
     pub(super) fn for_start(self, start: &PlayStart) -> PacedSession {
         match start {
             PlayStart::Stream { source, .. } => self.for_stream(source),
@@ -45,7 +46,7 @@ impl PacedSession {
         }
     }
 
-    /// Starts to play what it was made for.
+    /// Starts the play for which [`PacedSession::for_start`] has prepared the session.
     pub(super) fn play_from(&mut self, play: u64, start: PlayStart) {
         match (self, start) {
             (
@@ -66,8 +67,8 @@ impl PacedSession {
         }
     }
 
-    /// Makes a play go on with the sequence number that comes next. The control side does not know
-    /// it where pictures at another rate are sent.
+    /// Makes a play continue with the next sequence number, which is unknown to the control side
+    /// while pictures at another rate are sent.
     pub(super) fn continue_sequence(&self, start: &mut PlayStart) {
         let next = match self {
             PacedSession::Stream(stream) => stream.next_sequence(),
@@ -82,8 +83,8 @@ impl PacedSession {
         }
     }
 
-    /// Returns the moment at which the media of the play under way ends; `None` before its clock
-    /// has started.
+    /// Returns the moment at which the media of the current play ends; `None` before its clock has
+    /// started.
     pub(super) fn end_moment(&self) -> Option<Instant> {
         match self {
             PacedSession::Stream(stream) => stream.end_moment(),
@@ -91,7 +92,7 @@ impl PacedSession {
         }
     }
 
-    /// Starts the clock of the play just begun at the end of the one before.
+    /// Starts the clock of the new play at the end of the preceding one.
     pub(super) fn begin_at(&mut self, moment: Instant) {
         let (begins_at, sent_until) = match self {
             PacedSession::Stream(stream) => (&mut stream.begins_at, &mut stream.sent_until),
@@ -113,7 +114,7 @@ impl PacedSession {
             PacedSession::Stream(stream) => *stream,
             tracks @ PacedSession::Tracks(_) => return tracks,
         };
-        stream.halt();
+        stream.stop();
         let (source, sequence) = (&start.source, start.sequence);
         let PacedStream { to, link, departures, sent_until, wake, trace, .. } = stream;
         let track = PacedTrack::of_stream(source, sequence, to, link, departures);
@@ -122,13 +123,13 @@ impl PacedSession {
         PacedSession::Tracks(Box::new(tracks))
     }
 
-    /// Makes it a session that can play a transport stream.
+    /// Converts it to a session that can play a transport stream.
     fn for_stream(self, source: &Arc<Source>) -> PacedSession {
         let mut tracks = match self {
             PacedSession::Tracks(tracks) => *tracks,
             stream @ PacedSession::Stream(_) => return stream,
         };
-        tracks.halt();
+        tracks.stop();
         let (sent_until, wake, trace) = (tracks.sent_until, tracks.wake, tracks.trace.take());
         let PacedTrack { to, link, departures, .. } = tracks.into_first();
         let mut stream = PacedStream::new(source.clone(), to, link);
@@ -159,14 +160,14 @@ impl PacedSession {
         }
     }
 
-    pub(super) fn halt(&mut self) {
+    pub(super) fn stop(&mut self) {
         match self {
-            PacedSession::Stream(stream) => stream.halt(),
-            PacedSession::Tracks(tracks) => tracks.halt(),
+            PacedSession::Stream(stream) => stream.stop(),
+            PacedSession::Tracks(tracks) => tracks.stop(),
         }
     }
 
-    /// Returns where a halted session has stopped: the next packet of the file or channel; of
+    /// Returns the position of a stopped session: the next packet of the file or channel, or for
     /// tracks a due time.
     pub(super) fn stopped_at(&self) -> u64 {
         match self {
@@ -201,7 +202,7 @@ impl PacedSession {
         }
     }
 
-    /// Returns its trace; one that is dropped is handed over.
+    /// Returns its trace; dropping the trace sends its records.
     pub(super) fn trace(&mut self) -> &mut Option<Box<PacketTrace>> {
         match self {
             PacedSession::Stream(stream) => &mut stream.trace,

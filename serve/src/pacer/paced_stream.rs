@@ -34,28 +34,28 @@ pub(crate) struct PacedStream {
     pub(crate) link: Arc<Link>,
     /// Set for a session whose packets the kernel holds until they are due.
     pub(super) departures: Option<Departures>,
-    /// Set while somebody traces it.
+    /// Set while a client traces it.
     pub(super) trace: Option<Box<PacketTrace>>,
     /// The next packet of the source to send.
     pub(crate) next: u64,
     /// One past the last packet of the source to send that is known so far.
     pub(crate) end: u64,
-    /// One past the last packet of the file or channel to send; beyond all known ones of a followed
-    /// recording and of a channel.
+    /// One past the last packet of the file or channel to send; for a growing recording and for a
+    /// channel it lies beyond all known packets.
     limit: u64,
     /// Mean packets a second.
     pub(crate) packets_per_s: u64,
     /// True while a recording has no further packets.
     is_starved: bool,
-    /// Media that is to be sent before the next packet.
+    /// Media that is still to be sent before the next packet.
     pub(super) lead: Option<StreamLead>,
-    /// Time for which the lead that was sent lasts at the mean rate: a client that asks for nothing
-    /// but beginnings is sent no more than others.
+    /// Play time of the sent lead at the mean rate: it delays the next play, so that a client that
+    /// only requests beginnings gets no more media than others.
     pub(super) lead_lasts: Duration,
     /// Offset added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
     pub(super) speed: Speed,
-    /// Maps wall-clock time to media ticks; unset until the first pages are in memory, and while
+    /// Maps wall-clock time to media ticks; `None` until the first pages are in memory, and while
     /// paused.
     clock: Option<MediaClock>,
     /// Earliest start of the next play's clock: the end of the media sent so far.
@@ -133,8 +133,8 @@ impl PacedStream {
         }
     }
 
-    /// Starts to play any packets of the file or channel; `source` holds the first, in place of
-    /// which the lead is sent.
+    /// Starts to play packets of the file or channel. `source` holds the first of them, which the
+    /// lead replaces.
     pub(crate) fn play_from(
         &mut self,
         source: Arc<Source>,
@@ -142,7 +142,7 @@ impl PacedStream {
         (shift, speed): (Shift, Speed),
         lead: Option<StreamLead>,
     ) {
-        self.halt();
+        self.stop();
         self.speed = speed;
         let start = lead.as_ref().map_or(packets.start, |lead| lead.next);
         let next = start.saturating_sub(source.asset.first_packet());
@@ -154,10 +154,10 @@ impl PacedStream {
         self.playing = true;
     }
 
-    /// Stops sending and records how long the media sent ahead lasts. The next play begins no
+    /// Stops sending and records the end of the media already sent. The next play begins no
     /// earlier, so over any period a client receives at most that period's media plus a burst,
     /// however often it seeks or pauses.
-    pub(crate) fn halt(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.hold_clock();
         self.begins_at = None;
         self.playing = false;
@@ -174,7 +174,7 @@ impl PacedStream {
         self.playing
     }
 
-    /// Returns the moment at which the packets to send end, by the running clock.
+    /// Returns the moment at which the last packet to send ends, by the running clock.
     pub(super) fn end_moment(&self) -> Option<Instant> {
         let end_ticks = self.source.asset.plan.ticks(self.end);
         self.clock.map(|clock| clock.moment_of(end_ticks) + self.lead_lasts)
@@ -204,7 +204,7 @@ impl PacedStream {
         }
         let (form, ready) = self.ready(tools);
         if ready <= self.next {
-            // A failing image has been dropped and the next step sends from the file.
+            // A failing image has been dropped; the next step sends from the file.
             if form == SendForm::Source && self.mark(form).failed() {
                 if self.leave_dropped_part(tools) {
                     return Step::Wait;
@@ -219,8 +219,8 @@ impl PacedStream {
         }
         let clock = self.clock_at(now, tools);
         let plan = &self.source.asset.plan;
-        // After a stall a step sends at most a burst and a packet, or more when the processor was
-        // taken away. Without kernel preemption the latter recurs, for longer than a burst.
+        // After a stall a step sends at most a burst and a packet. It sends more if the processor
+        // was preempted; without kernel preemption that recurs, for longer than a burst.
         let lead = self.lead(tools.burst);
         let span = clock.speed.ticks(tools.burst + lead + CATCH_UP * overslept);
         let cap = plan.ticks(self.next) + span + 1;
@@ -251,8 +251,8 @@ impl PacedStream {
         }
     }
 
-    /// Counts a stall of the disk. Pages at the place to which a slow reader skips were not asked
-    /// for in time, which is the reader's doing.
+    /// Counts a stall of the disk. A slow reader is excluded: the pages at the position to which it
+    /// skips could not be requested in time.
     fn count_stall(&self, tools: &mut Tools) {
         if !self.to.is_blocked() {
             tools.counters().cold_stalls += 1;
@@ -260,7 +260,8 @@ impl PacedStream {
         }
     }
 
-    /// Returns the running clock; starts it at the first packet, moves it when too far behind.
+    /// Returns the running clock; starts it at the first packet, and moves it if it is too far
+    /// behind.
     fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> MediaClock {
         let at = self.source.asset.plan.ticks(self.next);
         let clock = match self.clock {
@@ -293,14 +294,14 @@ impl PacedStream {
         clock
     }
 
-    /// Returns the form to send in and one past the last packet in memory; asks for more in time.
+    /// Returns the form to send and one past the last packet in memory; requests more in time.
     fn ready(&mut self, tools: &Tools) -> (SendForm, u64) {
         if let Some(form) = self.image_form(tools) {
             let ready = self.ask_ahead(form, tools);
             if ready > self.next {
                 return (form, ready);
             }
-            // The image exists but is not known to be in memory: continue from the file if that is.
+            // The image exists but may not be in memory: the file is used if it is in memory.
             let ready = self.link.source.ready_to(self.next);
             if ready > self.next {
                 return (SendForm::Source, ready);
@@ -320,8 +321,8 @@ impl PacedStream {
         self.source.image(layout).map(|_| SendForm::Image(layout))
     }
 
-    /// Returns one past the last packet in memory. The mark is shared with readers, in memory of
-    /// its own, so it is read when half of the window is used, not at every step.
+    /// Returns one past the last packet in memory. Readers share the ready range, which has memory
+    /// of its own, so it is read when half of the window is used, not at every step.
     fn ask_ahead(&mut self, form: SendForm, tools: &Tools) -> u64 {
         let seen = self.seen[form.kind()];
         if self.next < seen.look_at {
@@ -477,12 +478,12 @@ impl PacedStream {
         sent
     }
 
-    /// Returns the time by which packets are handed to the kernel before they are due.
+    /// Returns the time by which packets are passed to the kernel before they are due.
     fn lead(&self, burst: Duration) -> Duration {
         self.departures.as_ref().map_or(Duration::ZERO, |departures| departures.lead(burst))
     }
 
-    /// Returns the most packets of one send call of a burst of these packets.
+    /// Returns the most packets of one send call in a burst of these packets.
     fn packets_a_call(&self, packets: &Range<u64>) -> u64 {
         let burst_packets = packets.end.saturating_sub(self.next);
         let shared = self.departures.as_ref().map(|departures| departures.packets(burst_packets));
@@ -543,13 +544,13 @@ impl PacedStream {
         counters.icmp_verified += reports.len() as u64 - ignored;
         counters.icmp_ignored += ignored;
         if ignored > 0 {
-            tools.say_ignored(to.name());
+            tools.log_ignored(to.name());
         }
     }
 }
 
-/// Returns the window that begins with `packets`, of which a play sends those before `limit`: at
-/// least [`PACKETS_MIN`] and at most [`WINDOW_BYTES_MAX`] of the form, in whole parts of the asset.
+/// Returns the window that begins with `packets`, of a play that ends at `limit`: at least
+/// [`PACKETS_MIN`] and at most [`WINDOW_BYTES_MAX`] of the form, in whole parts of the asset.
 fn window(source: &Source, form: SendForm, packets: Range<u64>, limit: u64) -> Range<u64> {
     let Range { start: ready, end: until } = packets;
     let plan = &source.asset.plan;
@@ -559,7 +560,7 @@ fn window(source: &Source, form: SendForm, packets: Range<u64>, limit: u64) -> R
     whole_parts(ready..end, plan.packets())
 }
 
-/// Asks for the first window of a play that has not begun.
+/// Requests the first window of a play that has not begun.
 pub(super) fn ask_first(source: &Arc<Source>, packets: &Range<u64>, readers: &PrefetchHandle) {
     let (plan, first) = (&source.asset.plan, source.asset.first_packet());
     let start = packets.start.saturating_sub(first);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A track of a session on a pacer thread: goes from chapter to chapter and sends the packets that
-//! are due.
+//! A track of a session on a pacer thread: sends the due packets, chapter by chapter.
 //!
 //! Costs per burst: some binary searches in the layout of a second, which has tens to hundreds of
 //! units, and one send call per row; a lock and a look-up once a second.
 //!
 //! Sources: RFC 3550 §5.1; `media::payload::Layout`.
-//! Does not have a clock ([`super::paced_tracks`] does, one for all tracks of a session).
+//! Does not have a clock ([`super::paced_tracks`] has one for all tracks of a session).
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -27,8 +26,8 @@ use crate::prefetch::{ChapterMark, ChapterRequest, PrefetchHandle};
 pub(crate) struct PacedTrack {
     /// Index of the track in the file.
     pub(super) own: usize,
-    /// Index of the track among those of the presentation that is played: the same but for trick
-    /// play.
+    /// Index of the track in the presentation that is played; it differs from `own` in trick play
+    /// only.
     pub(super) index: usize,
     pub(super) to: MediaTarget,
     pub(super) link: Arc<Link>,
@@ -37,23 +36,23 @@ pub(crate) struct PacedTrack {
     ssrc: u32,
     /// Sequence number of the next packet.
     pub(super) sequence: u16,
-    /// Timestamp of the title's start.
+    /// Timestamp of the start of the file.
     pub(super) timestamp: u32,
     chapter: u32,
-    /// The chapter in work; unset until it is in memory.
+    /// The current chapter; `None` until it is in memory.
     current: Option<Arc<Chapter>>,
-    /// The chapter before, to which ICMP may refer while others keep it in memory.
+    /// The preceding chapter, to which ICMP may refer while other owners keep it in memory.
     before: Weak<Chapter>,
-    /// Due time at which the track begins in its chapter, until that is there.
+    /// Due time at which the track begins in its chapter, until that is in memory.
     begin_ticks: Option<u64>,
-    /// Due time of the next packet of a track that is paused, until its chapter is there again.
+    /// Due time of the next packet of a paused track, until its chapter is in memory again.
     paused_ticks: Option<u64>,
     /// Next packet in the chapter.
     next: u32,
-    /// Answer to the request for the chapter in work, and to that for the next.
+    /// Replies to the requests for the current chapter and for the next.
     marks: [Arc<ChapterMark>; 2],
     pub(super) is_over: bool,
-    /// True while trick play does not send it.
+    /// True while trick play omits the track.
     pub(super) is_silent: bool,
 }
 
@@ -88,7 +87,7 @@ impl PacedTrack {
         }
     }
 
-    /// Creates the track of a transport stream's pictures, which goes on with `sequence`.
+    /// Creates the track for the pictures of a transport stream, which continues with `sequence`.
     pub(super) fn of_stream(
         source: &TrackSource,
         sequence: u16,
@@ -109,7 +108,7 @@ impl PacedTrack {
         self.paused_ticks = None;
     }
 
-    /// Gives its chapters back: a session that does not play holds no layouts. It goes on with the
+    /// Releases its chapters: a session that does not play holds no layouts. It continues with the
     /// same packet.
     pub(super) fn release(&mut self) {
         if self.current.is_some() {
@@ -125,14 +124,14 @@ impl PacedTrack {
         self.current.is_some() || self.marks.iter().any(|mark| mark.answer().is_some())
     }
 
-    /// Prepares the target's departures.
+    /// Prepares the departure times of its target.
     pub(super) fn prepare(&mut self, pacing: &super::PacingChoice) {
         if let MediaTarget::Datagrams(to) = &mut self.to {
             self.departures = pacing.prepare(to);
         }
     }
 
-    /// Goes to the first unit that is due at `ticks` or later.
+    /// Moves to the first unit that is due at `ticks` or later.
     pub(super) fn seek(&mut self, source: &TrackSource, ticks: u64) {
         let presentation = &source.asset.presentation;
         self.is_over = ticks >= presentation.duration_ticks();
@@ -150,8 +149,8 @@ impl PacedTrack {
         self.marks[1] = Arc::default();
     }
 
-    /// Makes the next packet available: goes on to the following chapters as far as they are there.
-    /// Returns false when one is missing; the error is why it cannot be had.
+    /// Makes the next packet available: advances to the following chapters as far as they are in
+    /// memory. Returns false if one is missing; the error is the reason why it cannot be read.
     pub(super) fn make_ready(
         &mut self,
         source: &Arc<TrackSource>,
@@ -165,7 +164,7 @@ impl PacedTrack {
                     self.next = chapter.layout.unit_due(ticks);
                 }
                 (self.current, self.paused_ticks) = (Some(chapter), None);
-                // Asked for a second ahead; a failure shows when it is needed.
+                // The request is made a second ahead; a failure shows when the chapter is needed.
                 let _ = self.obtain(source, 1, readers);
             }
             let layout = &self.current.as_ref().expect("set above").layout;
@@ -183,13 +182,13 @@ impl PacedTrack {
         Ok(true)
     }
 
-    /// Returns the next chapter with packets; a long pause has none.
+    /// Returns the next chapter with packets; a gap in the track has chapters without any.
     fn following(&self, source: &TrackSource) -> Option<u32> {
         source.asset.presentation.following_chapter(self.index, self.chapter)
     }
 
-    /// Returns the chapter in work (`ahead` 0) or the following one (1) if it is in memory; asks
-    /// for it otherwise.
+    /// Returns the current chapter (`ahead` 0) or the following one (1) if it is in memory;
+    /// requests it otherwise.
     fn obtain(
         &mut self,
         source: &Arc<TrackSource>,
@@ -214,7 +213,8 @@ impl PacedTrack {
         Ok(None)
     }
 
-    /// Due time of the next packet, or of its chapter while that is not there; `None` at the end.
+    /// Returns the due time of the next packet, or of its chapter while that is not in memory;
+    /// `None` at the end.
     pub(super) fn next_ticks(&self) -> Option<u64> {
         if self.is_over {
             return None;
@@ -223,7 +223,7 @@ impl PacedTrack {
         let layout = self.current.as_ref().map(|chapter| &chapter.layout);
         match layout {
             Some(layout) if self.next < layout.packets() => Some(layout.ticks(self.next)),
-            // The next begins then at the earliest.
+            // The next chapter begins at this time at the earliest.
             Some(_) => Some(begins + CHAPTER_TICKS),
             None => Some(self.begin_ticks.or(self.paused_ticks).unwrap_or(begins)),
         }
@@ -242,8 +242,8 @@ impl PacedTrack {
         self.departures.as_ref().map_or(Duration::ZERO, |departures| departures.lead(burst))
     }
 
-    /// Sends the packets of the chapter in work that are due before `horizon`, or of units that are
-    /// due before `limit_ticks` once it is reached; returns false when the target takes no more
+    /// Sends the packets of the current chapter that are due before `horizon`, or of units that are
+    /// due before `limit_ticks` once it is reached; returns false if the target accepts no more
     /// now.
     pub(super) fn send_due(
         &mut self,
@@ -254,7 +254,7 @@ impl PacedTrack {
     ) -> Result<bool, SendError> {
         let Some(chapter) = self.current.clone() else { return Ok(true) };
         let layout = &chapter.layout;
-        // The end of a row that is due soon leaves with the rest of it, by one call.
+        // The end of a row that is due soon is sent with the rest of it, by one call.
         let later = horizon.saturating_add(clock.speed.ticks(ROW_BURSTS * tools.burst));
         let last = layout.unit_due(limit_ticks);
         let end = match horizon < limit_ticks {
@@ -333,7 +333,7 @@ impl PacedTrack {
         outcome
     }
 
-    /// Returns the most packets of one send call of a burst of so many.
+    /// Returns the most packets of one send call in a burst of `burst_packets`.
     fn packets_a_call(&self, burst_packets: u32) -> u32 {
         let shared = self.departures.as_ref().map(|d| d.packets(burst_packets.into()));
         match self.to {
@@ -373,11 +373,11 @@ impl PacedTrack {
         counters.icmp_verified += reports.len() as u64 - ignored;
         counters.icmp_ignored += ignored;
         if ignored > 0 {
-            tools.say_ignored(&name);
+            tools.log_ignored(&name);
         }
     }
 
-    /// True when `quote` begins like a packet that was sent in this chapter or the one before.
+    /// True if `quote` begins like a packet that was sent in this chapter or the preceding one.
     fn has_sent(&self, quote: &[u8]) -> bool {
         let Some(quoted) = quote.first_chunk::<{ paths::QUOTE_BYTES }>() else { return false };
         let back =
@@ -400,6 +400,6 @@ impl PacedTrack {
 
 /// Most packets of a call: a GSO batch is limited to 64 KiB.
 const BATCH_PACKETS_MAX: u32 = (u16::MAX as usize / PACKET_BYTES_MAX) as u32;
-/// Bursts by which the end of a row may leave before its own: a picture at 25 a second is spread
-/// over two, so it is sent by one call wherever in a burst it begins.
+/// Bursts by which the end of a row may be sent early: a picture at 25 a second is spread over two
+/// bursts, so one call sends it wherever in a burst it begins.
 const ROW_BURSTS: u32 = 2;

@@ -2,14 +2,14 @@
 //! One session of an asset with tracks on a pacer thread: sends the due packets of all its tracks
 //! by one clock.
 //!
-//! Each track goes from chapter to chapter (a second of its packets, laid out by a reader thread);
-//! the next is asked for when one is entered, so the pacer never waits for a disk. A step sends
-//! every packet of every track that becomes due before the session's next wake, in as few calls as
-//! rows of equal packets allow. The clock starts when the first chapters of all tracks are there,
-//! so they stay in step. A packet leaves at most three bursts early: one as everywhere, and two
-//! where that saves cutting a row. Costs per step and track: some binary searches in the layout of
-//! a second and one send call per row; a lock and a look-up once a second. No allocation but that
-//! of the request for a chapter that is not in memory.
+//! Each track advances chapter by chapter (a chapter is a second of its packets, laid out by a
+//! reader thread). It requests the next chapter when it enters one, so the pacer never waits for a
+//! disk. A step sends every packet of every track that becomes due before the session's next wake,
+//! in as few calls as rows of equal packets allow. The clock starts when the first chapters of all
+//! tracks are in memory, so the tracks stay synchronous. A packet is sent at most three bursts
+//! early: one as in any session, and two if that avoids splitting a row. Costs per step and track:
+//! some binary searches in the layout of a second and one send call per row; a lock and a look-up
+//! once a second. Allocates nothing but the request for a chapter that is not in memory.
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey"; RFC 3550 §5.1; RFC 2326 Appendix B
 //! (sequence numbers and timestamps continue over jumps).
@@ -40,12 +40,12 @@ pub(crate) struct PacedTracks {
     pub(super) sent_until: Option<Instant>,
     /// Start of the clock of a play that follows another, until the clock has started.
     pub(super) begins_at: Option<Instant>,
-    /// Due time at which the last play has stopped.
+    /// Due time at which the last play stopped.
     stopped_at: u64,
     playing: bool,
     /// Due time before which packets are sent.
     limit_ticks: u64,
-    /// Set while somebody traces it.
+    /// Set while a client traces it.
     pub(super) trace: Option<Box<PacketTrace>>,
     /// Number of the current PLAY.
     pub(crate) play: u64,
@@ -59,17 +59,17 @@ pub(crate) struct PacedTracks {
 pub(crate) struct TrackStart {
     /// The file, or its pictures at another rate.
     pub(crate) source: Arc<TrackSource>,
-    /// Sequence number with which the pictures of a transport stream go on behind the stream
-    /// itself; of tracks each goes on with its own.
+    /// Sequence number with which the pictures of a transport stream continue after the stream
+    /// itself; tracks continue with their own.
     pub(crate) sequence: u16,
     pub(crate) speed: Speed,
-    /// Where each track begins; unset where each goes on with its next packet.
+    /// Start position of the tracks; `None` if each continues with its next packet.
     pub(crate) at: Option<TrackPlace>,
     /// Due time before which packets are sent.
     pub(crate) limit_ticks: u64,
 }
 
-/// A place of a presentation, on both of its timelines.
+/// A position in a presentation, on both of its timelines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrackPlace {
     /// Due time of the random-access point of the leading track.
@@ -109,17 +109,17 @@ impl PacedTracks {
         }
     }
 
-    /// Gives up its first track, for a session that goes on as a transport stream.
+    /// Returns its first track, for a session that continues as a transport stream.
     pub(super) fn into_first(self) -> PacedTrack {
         self.tracks.into_iter().next().expect("a session has a track")
     }
 
-    /// The track that was added last, while it is added.
+    /// Returns the latest track, while it is being added.
     pub(super) fn last_track(&mut self) -> &mut PacedTrack {
         self.tracks.last_mut().expect("a session has a track")
     }
 
-    /// Adds a track; returns the packets a second that it adds.
+    /// Adds a track; returns its packets a second.
     pub(super) fn add(&mut self, track: PacedTrack) -> u64 {
         let added = packets_per_s(&self.source, track.own);
         self.packets_per_s += added;
@@ -129,7 +129,7 @@ impl PacedTracks {
 
     /// Starts to play.
     pub(super) fn play_from(&mut self, start: TrackStart) {
-        self.halt();
+        self.stop();
         self.source = start.source;
         (self.limit_ticks, self.speed) = (start.limit_ticks, start.speed);
         let asset = &self.source.asset;
@@ -148,16 +148,16 @@ impl PacedTracks {
                 track.is_over = false;
             }
         }
-        // Until the first packet has started the clock.
+        // This position holds until the first packet has started the clock.
         self.stopped_at = self.position();
         self.playing = true;
     }
 
-    /// Stops sending and records how long the media sent ahead lasts: the next play begins no
+    /// Stops sending and records the end of the media already sent: the next play begins no
     /// earlier.
-    pub(super) fn halt(&mut self) {
+    pub(super) fn stop(&mut self) {
         if let Some(clock) = self.clock.take() {
-            // The next picture may be many seconds away, where key frames are all that is sent.
+            // The next picture may be many seconds away if only key frames are sent.
             let latest = Instant::now() + AHEAD_MAX;
             self.stopped_at = self.position().min(clock.ticks_at(latest));
             self.sent_until = Some(clock.moment_of(self.stopped_at).min(latest));
@@ -183,8 +183,8 @@ impl PacedTracks {
         self.tracks.iter().map(|track| track.own).collect()
     }
 
-    /// Returns the due time at which play has stopped: that of the next packet, or where the next
-    /// is far away, of the moment.
+    /// Returns the due time at which play stopped: that of the next packet, or if that is far away,
+    /// the due time of the moment of the stop.
     pub(super) fn stopped_at(&self) -> u64 {
         self.stopped_at
     }
@@ -193,8 +193,8 @@ impl PacedTracks {
         self.playing
     }
 
-    /// Returns the due time of the next packet of any track; at the end of the play that of the
-    /// end.
+    /// Returns the due time of the next packet of any track; at the end of the play, the due time
+    /// of that end.
     pub(super) fn position(&self) -> u64 {
         let next = self.tracks.iter().filter_map(PacedTrack::next_ticks).min();
         let next = next.unwrap_or(self.source.asset.presentation.duration_ticks());
@@ -224,14 +224,14 @@ impl PacedTracks {
         let clock = self.clock_at(now, tools);
         let lead = self.tracks.iter().map(|track| track.lead(tools.burst)).max();
         let lead = lead.unwrap_or_default();
-        // After a stall a step sends at most a burst, or more when the processor was taken away.
+        // After a stall a step sends at most a burst, or more if the processor was preempted.
         let span = clock.speed.ticks(tools.burst + lead + CATCH_UP * overslept);
         let cap = self.position() + span + 1;
         let horizon = clock.ticks_at(wake + lead).min(cap).min(self.limit_ticks);
         let (mut is_missing, mut is_full) = (false, false);
         for track in &mut self.tracks {
-            // A burst may reach into the next chapter. At the limit, units that have begun go out
-            // whole.
+            // A burst may extend into the next chapter. At the limit, units that have begun are
+            // sent whole.
             let is_last = horizon >= self.limit_ticks;
             while !track.is_over && track.next_ticks().is_some_and(|due| is_last || due < horizon) {
                 match track.make_ready(&self.source, self.limit_ticks, &tools.readers) {
@@ -269,8 +269,8 @@ impl PacedTracks {
         }
         for track in &mut self.tracks {
             track.to.note_in_time();
-            // Behind the last packet of a chapter: the next one, or the end. A failure shows when
-            // the chapter is needed.
+            // After the last packet of a chapter the next chapter follows, or the end. A failure
+            // shows when the chapter is needed.
             let _ = track.make_ready(&self.source, self.limit_ticks, &tools.readers);
         }
         if self.tracks.iter().all(|track| track.is_over) {
@@ -284,7 +284,7 @@ impl PacedTracks {
         Step::Ended(StreamEnd::Broken(format!("{}: {reason}", self.source.asset.name)))
     }
 
-    /// Counts a stall of the disk, unless a slow reader has just skipped to another place.
+    /// Counts a stall of the disk, unless a slow reader has just skipped to another position.
     fn count_stall(&self, tools: &mut Tools) {
         if !self.is_blocked() {
             tools.counters().cold_stalls += 1;
@@ -296,7 +296,8 @@ impl PacedTracks {
         self.tracks.iter().any(|track| track.to.is_blocked())
     }
 
-    /// Returns the running clock; starts it at the first packet, moves it when too far behind.
+    /// Returns the running clock; starts it at the first packet, and moves it if it is too far
+    /// behind.
     fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> MediaClock {
         let at = self.position();
         let behind_max = self.tracks.iter().map(|track| track.to.behind_max()).max();
@@ -322,8 +323,8 @@ impl PacedTracks {
         clock
     }
 
-    /// Skips what a slow reader has missed, once its backlog is at the limit: all tracks go to the
-    /// first random-access point that is not yet due.
+    /// Skips the packets that a slow reader has missed, once its backlog reaches the limit: all
+    /// tracks move to the first random-access point that is not yet due.
     fn skip_missed(&mut self, now: Instant, clock: MediaClock, tools: &mut Tools) {
         let from = self.position();
         if now.saturating_duration_since(clock.moment_of(from)) < BACKLOG_MAX {
@@ -337,7 +338,7 @@ impl PacedTracks {
                 let presented = i64::try_from(entry.presented_ticks).unwrap_or(i64::MAX);
                 (entry.due_ticks, presentation.due_of_presented(presented))
             }
-            // Behind the last place to start a part of a picture is better than none.
+            // After the last random-access point, an incomplete picture is better than none.
             None => (in_time, in_time),
         };
         let leading_index = presentation.leading_index();
@@ -347,7 +348,7 @@ impl PacedTracks {
             let from = track.next_ticks().unwrap_or(to).min(to);
             let packets = presentation.packets_between(track.index, from..to);
             track.seek(&self.source, to);
-            // A receiver sees by the gap that packets are missing.
+            // The gap shows a receiver that packets are missing.
             track.sequence = track.sequence.wrapping_add(packets.clamp(1, 1 << 14) as u16);
             track.link.skip(track.sequence.into(), packets);
             missed += packets;
@@ -358,15 +359,15 @@ impl PacedTracks {
     }
 }
 
-/// Packets a second of a track of the file. One that the source does not send, as sound beside
-/// pictures at another rate, counts as one.
+/// Returns the packets a second of a track of the file. A track that the source does not send, such
+/// as audio beside pictures at another rate, counts as one.
 fn packets_per_s(source: &TrackSource, own: usize) -> u64 {
     let Some(index) = source.asset.index_of(own) else { return 1 };
     let bytes = source.asset.presentation.track_bits_per_second(index) / 8;
     bytes / PACKET_BYTES_MAX as u64 + 1
 }
 
-/// A session sends so far ahead at most: a burst, and the lead of departure times.
+/// Most media that a session sends ahead: a burst, and the lead of departure times.
 const AHEAD_MAX: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

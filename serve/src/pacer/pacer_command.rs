@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands by which the control side directs a pacer thread.
 //!
-//! They are queued and carried out in order, each for one session. Costs a futex wake where the
+//! Commands are queued and executed in order, each for one session. Costs a futex wake if the
 //! thread sleeps.
 //!
 //! Sources: ARCHITECTURE.md, "From PLAY to the socket".
-//! Does not carry them out ([`super`] does).
+//! Does not execute them ([`super`] does).
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) enum PacerCommand {
         play: u64,
         start: PlayStart,
     },
-    /// Plays when the plays before have ended.
+    /// Plays after the preceding plays have ended.
     Queue {
         number: u64,
         play: u64,
@@ -44,14 +44,14 @@ pub(super) enum PacerCommand {
         number: u64,
         reply: oneshot::Sender<u64>,
     },
-    /// Begins a trace of a session that lasts so long.
+    /// Begins a trace of a session that lasts for `time`.
     Trace {
         number: u64,
         trace: u64,
         time: Duration,
         reply: oneshot::Sender<TracedPackets>,
     },
-    /// Ends a trace unless another has taken its place: the records are handed over.
+    /// Ends a trace unless another has replaced it; its records are sent.
     EndTrace {
         number: u64,
         trace: u64,
@@ -63,7 +63,7 @@ pub(super) enum PacerCommand {
 }
 
 impl PacerCommand {
-    /// The session that it is for; none for the thread itself.
+    /// Returns the session of the command; `None` for the thread itself.
     pub(super) fn session(&self) -> Option<u64> {
         match self {
             PacerCommand::Add { number, .. }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The beginning of a play, and the plays that follow the one under way.
+//! Starts plays, and queues the plays that follow the current one.
 //!
-//! A queued play begins on the pacer thread at the moment at which the media before it ends, so the
-//! control side is not waited for. Its first second is asked for a second ahead. Costs a look-up a
-//! step while a session has a queue, and nothing otherwise.
+//! A queued play begins on the pacer thread at the moment at which the media before it ends,
+//! without waiting for the control side. Its first second is requested a second ahead. Costs a
+//! look-up a step while a session has a queue, and nothing otherwise.
 //!
 //! Sources: RFC 2326 §10.5.
 //! Does not choose ranges or limit the queue ([`crate::rtsp`] does).
@@ -21,29 +21,29 @@ use crate::prefetch::{ChapterRequest, PrefetchHandle};
 
 /// Media that a play sends.
 pub(crate) enum PlayStart {
-    /// Packets of a file or channel, of which `source` holds the first.
+    /// Packets of a file or channel; `source` holds the first of them.
     Stream {
         source: Arc<Source>,
         shift: Shift,
         speed: Speed,
         packets: Range<u64>,
-        /// Media that is sent in place of the first of them.
+        /// Media that is sent in place of the first packets.
         lead: Option<StreamLead>,
     },
     /// The tracks of a file.
     Tracks(TrackStart),
 }
 
-/// A play that begins where the one before it ends.
+/// A play that begins at the end of the preceding one.
 pub(super) struct QueuedStart {
     /// Number of the PLAY.
     pub(super) play: u64,
     pub(super) start: PlayStart,
-    /// True once its first second was asked for.
+    /// True once its first second has been requested.
     is_asked: bool,
 }
 
-/// Plays of a session that follow the one under way, in order.
+/// Plays of a session that follow the current one, in order.
 #[derive(Default)]
 pub(super) struct StartQueue(VecDeque<QueuedStart>);
 
@@ -56,7 +56,7 @@ impl StartQueue {
         self.0.pop_front()
     }
 
-    /// Asks for the first media of the next play when the one under way is about to end.
+    /// Requests the first media of the next play when the current one is about to end.
     pub(super) fn look_ahead(&mut self, session: &PacedSession, readers: &PrefetchHandle) {
         let Some(next) = self.0.front_mut().filter(|next| !next.is_asked) else { return };
         let Some(end) = session.end_moment() else { return };
@@ -68,7 +68,7 @@ impl StartQueue {
 }
 
 impl PlayStart {
-    /// Asks for the first media of a play of these tracks of the file.
+    /// Requests the first media of a play of these tracks of the file.
     fn ask_first(&self, own_tracks: &[usize], readers: &PrefetchHandle) {
         let start = match self {
             PlayStart::Stream { source, packets, .. } => {
@@ -86,5 +86,5 @@ impl PlayStart {
     }
 }
 
-/// Media that was made resident counts as such for a second at least ([`crate::prefetch`]).
+/// Media that was read into memory counts as fresh for a second at least ([`crate::prefetch`]).
 const LOOK_AHEAD: Duration = Duration::from_secs(1);

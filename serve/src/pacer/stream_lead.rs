@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Media in front of a play of a transport stream that begins where parameter sets are lacking.
+//! Sends media before a play of a transport stream that begins where parameter sets are missing.
 //!
-//! The control side reads it from the file ([`media::entry_lead`]) before the play begins; the
-//! pacer sends it with the first burst, in as many packets as it fills, and goes on in the plan
-//! behind it. Sequence numbers behind it move by the difference ([`StreamLead::room`]), so there is
-//! no gap. What it adds to the rate is made up for: the next play begins later by the time for
-//! which it lasts. Costs one call and one copy a packet, at such a start alone.
+//! The control side reads this lead from the file ([`media::entry_lead`]) before the play begins.
+//! The pacer sends it with the first burst, in as many packets as it fills, and continues in the
+//! plan after it. The sequence numbers after it move by the difference ([`StreamLead::room`]), so
+//! there is no gap. The lead adds to the rate; in return the next play begins later by the lead's
+//! duration. Costs one call and one copy a packet, at such a start only.
 //!
 //! Sources: RFC 2250 §2 (a packet has whole packets of transport stream); RFC 2326 §10.12 (frames).
-//! Does not send it by a path: it lies in no file.
+//! Does not use a path to send it: its bytes are in no file.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -27,22 +27,22 @@ use crate::play::{Sent, Shift};
 /// Bytes of transport stream in a full packet.
 const PAYLOAD_BYTES: usize = TS_PACKETS_PER_PAYLOAD as usize * TS_PACKET_BYTES;
 
-/// Packets to send in place of the first of a play.
+/// Packets to send in place of the first packets of a play.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamLead {
-    /// Packet of the file or channel that the play begins with.
+    /// First packet of the play, in the file or channel.
     pub(crate) from: u64,
-    /// Its first packet that is sent as it is.
+    /// First packet of the play that is sent unchanged.
     pub(super) next: u64,
     /// Packets of transport stream.
     content: Arc<[u8]>,
-    /// Packets that are sent.
+    /// Packets sent so far.
     sent: u16,
 }
 
 impl StreamLead {
-    /// Reads what play from a packet of the file or channel on begins with; `None` where nothing
-    /// is lacking. Reads and waits on another thread where something is.
+    /// Reads the lead of a play that begins at a packet of the file or channel; `None` if no
+    /// parameter set is missing. Otherwise reads the file on a blocking thread and waits for it.
     pub(crate) async fn read(source: &Arc<Source>, from: u64) -> Option<StreamLead> {
         let source = source.holding(from);
         let first = source.asset.first_packet();
@@ -53,7 +53,7 @@ impl StreamLead {
         let read = move || (entry_lead(&source.asset.plan, packet, source.media.file()), source);
         let (read, source) = tokio::task::spawn_blocking(read).await.ok()?;
         let name = &source.asset.name;
-        // The play itself says more of a file that cannot be read.
+        // The play itself reports the details of an unreadable file.
         let lead = read.inspect_err(|error| tracing::warn!("{name}: {error}")).ok()?;
         lead.map(|EntryLead { packets, next }| StreamLead {
             from,
@@ -63,13 +63,13 @@ impl StreamLead {
         })
     }
 
-    /// Creates one of these packets of transport stream.
+    /// Creates a lead from these packets of transport stream.
     #[cfg(test)]
     pub(super) fn of(packets: Range<u64>, content: &[u8]) -> StreamLead {
         StreamLead { from: packets.start, next: packets.end, content: content.into(), sent: 0 }
     }
 
-    /// True when a play of these packets begins with it.
+    /// True if a play of these packets begins with the lead.
     pub(crate) fn is_of(&self, packets: &Range<u64>) -> bool {
         self.from == packets.start && self.next < packets.end
     }
@@ -78,32 +78,33 @@ impl StreamLead {
         self.content.len().div_ceil(PAYLOAD_BYTES) as u16
     }
 
-    /// Returns how far the sequence numbers behind it move.
+    /// Returns the distance by which the sequence numbers after it move.
     pub(crate) fn room(&self) -> u16 {
         self.packets().wrapping_sub(self.next.wrapping_sub(self.from) as u16)
     }
 
-    /// Returns how far the numbers behind it are ahead of the next that is sent, by its position.
+    /// Returns the number by which the sequence shift after the lead exceeds that of the next
+    /// packet, whose position is `from` until the lead is sent.
     pub(super) fn ahead(&self) -> u16 {
         self.room().wrapping_sub(self.sent)
     }
 }
 
 impl Shift {
-    /// Returns the shift of the packets behind a lead.
+    /// Returns the shift of the packets after a lead.
     pub(crate) fn behind(self, lead: Option<&StreamLead>) -> Shift {
         let room = lead.map_or(0, StreamLead::room);
         Shift { sequence: self.sequence.wrapping_add(room), ..self }
     }
 
-    /// Returns the shift of the next packet where that of the packets behind it is so far ahead.
+    /// Returns the shift of the next packet if that of the packets after it is `ahead` of it.
     pub(crate) fn before(self, ahead: u16) -> Shift {
         Shift { sequence: self.sequence.wrapping_sub(ahead), ..self }
     }
 }
 
 impl PacedStream {
-    /// Sends what is left of the lead; false while the socket has no room for it.
+    /// Sends the rest of the lead; returns false if the socket has no room for it.
     pub(super) fn send_lead(&mut self, tools: &mut Tools) -> bool {
         let Some(mut lead) = self.lead.take() else { return true };
         let plan = &self.source.asset.plan;
@@ -135,10 +136,10 @@ impl PacedStream {
 }
 
 impl MediaTarget {
-    /// Sends one packet that lies in memory; false when the socket has no room for it.
+    /// Sends one packet from memory; returns false if the socket has no room for it.
     fn send_packet(&mut self, packet: &[u8], stats: &mut SendStats) -> bool {
         match self {
-            // One that the network refuses is lost like any other; the path's own sends tell why.
+            // A refused packet is lost like any other; the path's own sends report the reason.
             MediaTarget::Datagrams(to) => {
                 stats.calls += 1;
                 match to.socket().send(packet) {

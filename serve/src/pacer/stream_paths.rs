@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paths that a pacer sends streams by: from the file or the wire image, in short bursts and in
-//! long ones.
+//! The paths by which a pacer sends streams: from the file or the wire image, in short bursts and
+//! in long ones.
 //!
 //! Does not choose them ([`crate::path_choice`]).
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The media clock of a play: delivery rate, and the map from wall-clock time to media ticks.
 //!
-//! Whole numbers only: a rate is a number of thousandths, and a tick that of the 27 MHz system
-//! clock (ISO/IEC 13818-1 §2.4.2.1). A few nanoseconds a call.
+//! Uses integers only: a rate is a number of thousandths, and a tick is one of the 27 MHz system
+//! clock (ISO/IEC 13818-1 §2.4.2.1). Costs a few nanoseconds a call.
 //!
 //! Sources: RFC 2326 §12.35 (Speed).
 //! Reads no clock.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
 
-/// Delivery rate of a play (RFC 2326 §12.35): how many seconds of media are sent in a second.
+/// Delivery rate of a play (RFC 2326 §12.35): seconds of media sent per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Speed {
     thousandths: u32,
@@ -20,10 +20,10 @@ pub(crate) struct Speed {
 impl Speed {
     pub(crate) const ONE: Speed = Speed { thousandths: 1000 };
 
-    /// Returns the rate nearest to the one asked for: half to four times that of normal play. A
-    /// reader that takes less over TCP misses packets, as any slow reader does.
+    /// Returns the supported rate nearest to `wanted`: half to four times that of normal play. A
+    /// reader over TCP that is slower than this misses packets, as any slow reader does.
     pub(crate) fn nearest(wanted: f64) -> Speed {
-        // No number is cast to zero.
+        // A NaN is cast to zero.
         let thousandths = (wanted.clamp(0.5, 4.0) * 1000.0).round() as u32;
         Speed { thousandths: thousandths.max(500) }
     }
@@ -33,7 +33,7 @@ impl Speed {
         f64::from(self.thousandths) / 1000.0
     }
 
-    /// Returns the time in which so many seconds of media are sent.
+    /// Returns the time in which this many seconds of media are sent.
     pub(crate) fn time(self, media_s: f64) -> Duration {
         Duration::from_secs_f64(media_s / self.value())
     }

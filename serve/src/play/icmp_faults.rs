@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults of the network path to a client: verifies ICMP reports and decides when one
-//! ends a session.
+//! Verifies ICMP reports about the network path to a client and decides when one ends a session.
 //!
-//! Anybody can forge ICMP, so a report counts only when it quotes the RTP header of a packet that
-//! the session sent within the last [`RECENT`]: SSRC, sequence number and timestamp, 80 bits that
-//! an attacker has to guess together with the client's port. Such a report ends a session only when
+//! Anyone can forge ICMP, so a report counts only if it quotes the RTP header of a packet that the
+//! session sent within the last [`RECENT`]: SSRC, sequence number and timestamp, 80 bits that an
+//! attacker has to guess together with the client's port. Such a report ends a session only if
 //! similar reports continue for [`REPEATED_FOR`] while the client is silent: it sends neither RTSP
-//! nor RTCP, and if it has sent RTCP before, a report of it is overdue ([`REPORT_MISSED`]). Other
-//! reports are counted and ignored; networks that are unreachable for a while end nothing.
+//! nor RTCP, and if it has sent RTCP before, its next report is overdue ([`REPORT_MISSED`]). Other
+//! reports are counted and ignored; networks that are unreachable for a while end no session.
 //!
 //! Costs nothing without ICMP; a comparison of 12 bytes a report.
 //!
 //! Sources: RFC 5927 §4 (ICMP attacks and what hosts can check), RFC 1122 §3.2.2.1 and §4.1.3.3,
 //! RFC 3550 §6.3.1 (interval of reports), `icmp_ratelimit` (ip-sysctl: Linux reports a closed port
 //! at least once a second).
-//! Does not stop an attacker who knows the packets (by playing the same asset and guessing the
-//! session's position, or by listening on the way); such an attacker has to continue while the
-//! client is silent.
+//! Does not stop an attacker who can predict the packets (by playing the same asset and guessing
+//! the session's position, or by eavesdropping on the path); such an attacker has to continue while
+//! the client is silent.
 
 use std::time::{Duration, Instant};
 
@@ -42,14 +41,14 @@ pub(crate) enum FaultKind {
     TooLarge,
 }
 
-/// Signs of life of a client, for [`Fault::verdict`].
+/// Evidence that a client is alive, for [`Fault::verdict`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Voices {
     /// Time since the last RTSP request or RTCP packet.
     pub(crate) silent_for: Duration,
     /// True when the client sends receiver reports.
     pub(crate) reports: bool,
-    /// True when media arrives, by the last receiver report.
+    /// True if media arrives, according to the last receiver report.
     pub(crate) receives: bool,
 }
 
@@ -95,7 +94,7 @@ pub(crate) fn kind(claimed: PathFault, packet_bytes: u64, is_cut: bool) -> Optio
     }
 }
 
-/// True when `quote` begins like an RTP packet that a session sent lately. `next` is its next
+/// True if `quote` begins like an RTP packet that a session sent recently. `next` is its next
 /// packet; up to `ahead` later ones may have left.
 pub(crate) fn is_sent(
     quote: &[u8],
@@ -117,9 +116,9 @@ pub(crate) fn is_sent(
     packet >= oldest && plan.header_at(number(packet), timestamp) == *quoted
 }
 
-/// ICMP about a packet arrives within a round trip; a busy router's a little later.
+/// ICMP about a packet arrives within a round trip; that of a busy router a little later.
 const RECENT: Duration = Duration::from_secs(4);
-/// A restarting client (port closed and opened again) is back by then.
+/// A restarting client (port closed and opened again) has recovered by then.
 const REPEATED_FOR: Duration = Duration::from_secs(3);
 /// Three times the longest interval between a Linux host's reports to one address.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(3);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! how late the packets of one session were, in twelve buckets that double.
+//! Counts the packets of one session by lateness, in twelve buckets of doubling width.
 //!
-//! A histogram of a session has to be small, since there are thousands of sessions and each step
-//! of a pacer adds to one under a lock. These take 96 bytes and an addition a send call. The
-//! server-wide histogram ([`crate::meter`]) has two digits of precision instead.
+//! The histogram of a session has to be small, since there are thousands of sessions and each step
+//! of a pacer adds to one under a lock. This one occupies 96 bytes and costs an addition a send
+//! call. The server-wide histogram ([`crate::meter`]) has two digits of precision instead.
 //!
-//! Does not tell early packets from punctual ones: both are 0 late.
+//! Does not distinguish early packets from punctual ones: both are 0 late.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ impl LateBuckets {
     /// Adds packets that were this late.
     pub(crate) fn add(&mut self, late: Duration, packets: u64) {
         let ms = late.as_millis() as u64;
-        // 0 for less than a millisecond, then one for each bit.
+        // Bucket 0 holds less than a millisecond; each further bit of `ms` is one bucket.
         let bucket = (u64::BITS - ms.leading_zeros()) as usize;
         self.0[bucket.min(BUCKETS - 1)] += packets;
     }
 
-    /// Adds those of another.
+    /// Adds the packets of another histogram.
     pub(crate) fn merge(&mut self, other: &LateBuckets) {
         self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
     }
 
-    /// Returns what was added since an earlier state.
+    /// Returns the packets added since an earlier state.
     pub(crate) fn since(&self, before: &LateBuckets) -> LateBuckets {
         let mut since = *self;
         since
@@ -43,7 +43,7 @@ impl LateBuckets {
     }
 
     /// Returns the upper bound, in milliseconds, of the bucket that holds this share of the
-    /// packets; 0 for packets in time and where there are none.
+    /// packets; 0 for packets in time and for an empty histogram.
     pub(crate) fn quantile_ms(&self, quantile: f64) -> u64 {
         let wanted = (self.packets() as f64 * quantile).ceil() as u64;
         let mut seen = 0;
@@ -57,7 +57,7 @@ impl LateBuckets {
     }
 }
 
-/// Less than 1 ms, then up to 2, 4, … 1024 ms, and more.
+/// Buckets: less than 1 ms, then up to 2, 4, … 1024 ms, and more.
 const BUCKETS: usize = 12;
 
 #[cfg(test)]

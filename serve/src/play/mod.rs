@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays: the state of one session's sending that control ([`crate::rtsp`]) and the pacers' threads
-//! share.
+//! State of the plays of sessions, shared by the control side ([`crate::rtsp`]) and the pacer
+//! threads.
 //!
-//! The parts: `clock` maps time to media, `shift` maps a session's numbers to the asset's own,
-//! `progress` counts packets, `late_buckets` counts their lateness, `packet_trace` records them for
-//! an administrator, `icmp_faults` verifies ICMP reports about them, `rtsp_output` sends replies
-//! and media on an RTSP connection.
+//! The modules: `clock` maps time to media, `shift` maps a session's sequence numbers and
+//! timestamps to the asset's own, `progress` counts packets, `late_buckets` counts their lateness,
+//! `packet_trace` records them for an administrator, `icmp_faults` verifies ICMP reports about
+//! them, `rtsp_output` sends replies and media on an RTSP connection.
 //!
-//! Imports the library and prefetch, and neither the pacer nor a protocol.
+//! Imports the library and prefetch, but neither the pacer nor a protocol.
 
 mod clock;
 pub(crate) mod icmp_faults;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! due and sent times of the packets of one session, while somebody asks for them.
+//! Records due and sent times of the packets of one session on request.
 //!
-//! The pacer thread that owns the session owns the trace, and hands it back when it is told to or
-//! when the session ends. Costs a branch a send call while there is none; room for all records is
-//! taken when a trace begins, so that none is taken while packets are due.
+//! The pacer thread that owns the session owns the trace, and returns it on command or when the
+//! session ends. Costs a branch a send call while there is none; memory for all records is
+//! allocated when a trace begins, so that none is allocated while packets are due.
 //!
 //! Does not keep packets, only their times. Does not write files ([`crate::admin`] does).
 
@@ -20,7 +20,7 @@ pub(crate) struct PacketRecord {
     /// RTP sequence number.
     pub(crate) sequence: u16,
     pub(crate) due: Instant,
-    /// Moment before the send call that took it.
+    /// Moment before the send call that sent it.
     pub(crate) sent: Instant,
     /// Packets of that call.
     pub(crate) of_call: u32,
@@ -28,7 +28,7 @@ pub(crate) struct PacketRecord {
     pub(crate) path: &'static str,
 }
 
-/// Trace of a session under way.
+/// Current trace of a session.
 pub(crate) struct PacketTrace {
     number: u64,
     traced: Option<TracedPackets>,
@@ -41,11 +41,11 @@ pub(crate) struct PacketTrace {
 pub(crate) struct TracedPackets {
     pub(crate) began: Instant,
     pub(crate) packets: Vec<PacketRecord>,
-    /// Packets beyond [`PACKETS_MAX`], which are counted alone.
+    /// Packets beyond [`PACKETS_MAX`], which are only counted.
     pub(crate) left_out: u64,
 }
 
-/// A send call that took packets.
+/// A send call that accepted packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TracedCall {
     pub(crate) track: usize,
@@ -57,7 +57,7 @@ pub(crate) struct TracedCall {
 }
 
 impl PacketTrace {
-    /// Begins a trace of so long, of a session with about so many packets a second.
+    /// Begins a trace of this length, of a session with about this many packets a second.
     pub(crate) fn begin(
         number: u64,
         time: Duration,
@@ -65,7 +65,7 @@ impl PacketTrace {
         reply: oneshot::Sender<TracedPackets>,
     ) -> PacketTrace {
         let began = Instant::now();
-        // Twice the mean, for streams whose rate varies.
+        // Room for twice the mean, for streams whose rate varies.
         let expected = (time.as_secs() + 1).saturating_mul(packets_per_s).saturating_mul(2);
         let packets = Vec::with_capacity((expected as usize).min(PACKETS_MAX));
         let traced = Some(TracedPackets { began, packets, left_out: 0 });
@@ -82,7 +82,7 @@ impl PacketTrace {
         self.number
     }
 
-    /// Adds the packets of a call; `due` gives the due time of each, by its place in the call.
+    /// Adds the packets of a call; `due` returns the due time of each, by its index in the call.
     pub(crate) fn record(&mut self, call: TracedCall, due: impl Fn(u32) -> Instant) {
         let Some(traced) = self.traced.as_mut().filter(|_| call.sent <= self.until) else { return };
         for place in 0..call.packets {
@@ -103,7 +103,7 @@ impl PacketTrace {
 }
 
 impl Drop for PacketTrace {
-    /// Hands the records over; a client that has left does not want them.
+    /// Returns the records; a client that has disconnected discards them.
     fn drop(&mut self) {
         if let (Some(reply), Some(traced)) = (self.reply.take(), self.traced.take()) {
             let _ = reply.send(traced);
@@ -125,7 +125,7 @@ mod tests {
         let sent = Instant::now();
         let call = TracedCall { track: 0, sequence: 65_535, packets: 2, sent, path: "uring" };
         trace.record(call, |place| sent + Duration::from_millis(place.into()));
-        // Behind its end.
+        // A call after the end of the trace is not recorded.
         trace.record(TracedCall { sent: sent + Duration::from_secs(2), ..call }, |_| sent);
         assert!(answer.try_recv().is_err(), "it is under way");
         drop(trace);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Progress of a play: the state that pacer, readers and control share.
+//! Progress of a play: the state that pacer, readers and control side share.
 //!
-//! One lock a session, taken by the pacer once a step, and by control for a report.
+//! Uses one lock a session; the pacer acquires it once a step, the control side once a report.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::late_buckets::LateBuckets;
 use super::shift::Shift;
 use crate::prefetch::{ReadyRange, SendForm};
 
-/// State of one session that pacer, readers and control share.
+/// State of one session that pacer, readers and control side share.
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) source: Arc<ReadyRange>,
@@ -29,23 +29,23 @@ pub(crate) struct Progress {
     pub(crate) packets: u64,
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
-    /// How late they were, those of a slow reader left out.
+    /// Lateness of the packets, without those of a slow reader.
     pub(crate) late: LateBuckets,
     pub(crate) stalls: u64,
-    /// Sends that the kernel refused for want of room.
+    /// Send calls that the kernel refused for lack of buffer space.
     pub(crate) refused: u64,
     /// Name of the path that sent last; empty before the first packet.
     pub(crate) path: &'static str,
     /// Packets that a slow reader has missed.
     pub(crate) skipped: u64,
-    /// Number of the play that is sent, or was sent last.
+    /// Number of the current or last play.
     pub(crate) play: u64,
-    /// Shift of that play, where it is one of a transport stream.
+    /// Shift of that play, if it is one of a transport stream.
     pub(crate) shift: Shift,
-    /// Numbers by which that shift is ahead of the next packet: those of a lead that is to be sent
-    /// before it.
+    /// Sequence numbers by which that shift is ahead of the next packet: those of a lead that is
+    /// still to be sent before it.
     pub(crate) ahead: u16,
-    /// Clock of that play, in ticks of the file or channel; unset until it has started.
+    /// Clock of that play, in ticks of the file or channel; `None` until it has started.
     pub(crate) clock: Option<MediaClock>,
     /// Path fault claimed by verified ICMP reports.
     pub(crate) fault: Option<Fault>,
@@ -59,7 +59,7 @@ pub(crate) struct Sent {
     pub(crate) octets: u64,
     pub(crate) late_max: Duration,
     pub(crate) late: LateBuckets,
-    /// Sends that the kernel refused for want of room.
+    /// Send calls that the kernel refused for lack of buffer space.
     pub(crate) refused: u64,
     /// Name of the path.
     pub(crate) path: &'static str,
@@ -68,7 +68,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// True when there is nothing to publish.
+    /// True if there is nothing to publish.
     pub(crate) fn is_empty(&self) -> bool {
         self.packets == 0 && self.refused == 0
     }
@@ -94,7 +94,7 @@ impl Link {
         self.progress.lock().unwrap().clock = Some(clock);
     }
 
-    /// Adds the packets of one step; `next` follows them.
+    /// Adds the packets of one step; `next` is the packet after them.
     pub(crate) fn count(&self, next: u64, sent: Sent) {
         let mut progress = self.progress.lock().unwrap();
         progress.next = next;
@@ -107,21 +107,21 @@ impl Link {
         progress.ahead = sent.ahead;
     }
 
-    /// Counts packets that a slow reader has missed; `next` follows them.
+    /// Counts packets that a slow reader has missed; `next` is the packet after them.
     pub(crate) fn skip(&self, next: u64, packets: u64) {
         let mut progress = self.progress.lock().unwrap();
         (progress.next, progress.ahead) = (next, 0);
         progress.skipped += packets;
     }
 
-    /// Sets the position of a play about to begin, and the numbers that its lead adds. Called while
-    /// the pacer does not send.
+    /// Sets the position of a play that is about to begin, and the sequence numbers that its lead
+    /// adds. Called while the pacer does not send.
     pub(crate) fn start_at(&self, next: u64, ahead: u16) {
         let mut progress = self.progress.lock().unwrap();
         (progress.next, progress.ahead) = (next, ahead);
     }
 
-    /// Notes the play that begins.
+    /// Records the play that begins.
     pub(crate) fn note_play(&self, play: u64, shift: Shift) {
         let mut progress = self.progress.lock().unwrap();
         (progress.play, progress.shift, progress.clock) = (play, shift, None);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sending side of an RTSP connection, shared by its replies and its streams.
 //!
-//! Replies and RTCP come from the control side, media from pacer threads. A lock is held for one
+//! The control side sends replies and RTCP, pacer threads send media. A lock is held for one
 //! non-blocking send call, so that no message begins inside another's frame.
 //!
 //! Sources: RFC 2326 §10.12.
-//! Does not read, and does not choose what to send.
+//! Does not read, and does not choose the bytes to send.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -26,7 +26,7 @@ pub(crate) struct RtspOutput {
 }
 
 impl RtspOutput {
-    /// Takes the sending side of `stream`, whose client is `peer`.
+    /// Creates the sending side of `stream`, whose client is `peer`.
     pub(crate) fn new(stream: Arc<TcpStream>, peer: SocketAddr) -> Arc<RtspOutput> {
         let output = Mutex::new(InterleavedOutput::new(stream.clone(), peer.to_string()));
         Arc::new(RtspOutput { stream, output })
@@ -37,7 +37,7 @@ impl RtspOutput {
         &self.stream
     }
 
-    /// Returns the kernel's figures of the connection; `None` where it has ended.
+    /// Returns the kernel's TCP figures of the connection; `None` if it has ended.
     pub(crate) fn figures(&self) -> Option<TcpFigures> {
         tcp_figures(self.stream.as_fd()).ok()
     }
@@ -47,14 +47,14 @@ impl RtspOutput {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a reply and waits until the socket has it; false when the peer does not accept it
-    /// within `wait`.
+    /// Sends a reply and waits until the socket has accepted it; false if the peer does not accept
+    /// it within `wait`.
     pub(crate) async fn write(&self, reply: &[u8], wait: Duration) -> bool {
         let mut stats = SendStats::default();
         let mut allowance = Allowance::new(wait);
         let ticket = match self.lock().write(reply, &mut stats) {
             Ok(ticket) => ticket,
-            // Blocked: the client sends requests and does not read the replies.
+            // The output is blocked: the client sends requests and does not read the replies.
             Err(_) => return false,
         };
         allowance.handed(reply.len() as u64);
@@ -69,31 +69,31 @@ impl RtspOutput {
         true
     }
 
-    /// Sends an RTCP packet on `channel`. A packet for which there is no room is dropped: the next
-    /// report has newer figures.
+    /// Sends an RTCP packet on `channel`. Drops it if the socket has no room: the next report has
+    /// newer figures.
     pub(crate) fn send_rtcp(&self, channel: u8, packet: &[u8]) {
         let Ok(bytes) = u16::try_from(packet.len()) else { return };
         let mut output = self.lock();
         let mut stats = SendStats::default();
         if output.flush(&mut stats).is_ok() {
             let frame = [&interleaved_header(channel, bytes), packet].concat();
-            // A connection that has failed is closed by the task that reads it.
+            // The task that reads a failed connection closes it.
             let _ = output.write(&frame, &mut stats);
         }
     }
 
-    /// Sends an RTCP packet on `channel` behind the bytes that wait for a slow reader: BYE, which
-    /// no later packet replaces.
+    /// Sends an RTCP packet on `channel` behind the bytes that wait for a slow reader. Used for
+    /// BYE, which no later packet replaces.
     pub(crate) fn send_last_rtcp(&self, channel: u8, packet: &[u8]) {
         let Ok(bytes) = u16::try_from(packet.len()) else { return };
         let frame = [&interleaved_header(channel, bytes), packet].concat();
-        // Dropped only behind more unread replies than may wait.
+        // The frame is dropped only behind more unread replies than may wait.
         let _ = self.lock().write(&frame, &mut SendStats::default());
     }
 
-    /// Sends what waits for the socket; false when the connection has failed.
+    /// Sends the bytes that wait for the socket; false if the connection has failed.
     pub(crate) fn flush(&self) -> bool {
-        // Through the runtime, so that it notices a full socket and waits for room.
+        // The call uses the runtime, so that the runtime notices a full socket and waits for room.
         let flushed = self.stream.try_io(Interest::WRITABLE, || {
             match self.lock().flush(&mut SendStats::default()) {
                 Ok(()) => Ok(true),

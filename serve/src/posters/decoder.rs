@@ -3,13 +3,14 @@
 //!
 //! The program named in [`DecoderCommand`] restricts itself and becomes ffmpeg. It gets coded
 //! pictures on its standard input, one after the other, and writes JPEG to its standard output; it
-//! knows no file and no address. Only the decoder of the pictures' coding is used: no demuxer sees
-//! a byte of a stranger's file but that of IVF, whose headers are ours. All of its process group
-//! is killed when the time is over, it has written more than is wanted, or the server stops.
-//!
-//! Costs, of an hour of 1080p in H.264 with a key frame each 2 s: a poster 0.17 s of a processor,
+//! receives no file and no address. Only the decoder of the pictures' coding is used: no demuxer
+//! reads a byte of a stranger's file except that of IVF, whose headers are ours. All of its process
+//! group is killed when the time is over, when it has written more than is wanted, or when the
+//! server stops.
+//! Costs, for an hour of 1080p in H.264 with a key frame each 2 s: a poster 0.17 s of a processor,
 //! half of it the start of ffmpeg 5.1; 400 thumbnails 2.6 s, for 130 MB of the file that are read.
-//! ffmpeg itself, told to skip all other frames (`-skip_frame nokey`), takes 9.2 s for them and
+//! ffmpeg itself, with the option to skip all other frames (`-skip_frame nokey`), needs 9.2 s for
+//! them and reads all of the 890 MB.
 //! reads all of the 890 MB.
 //!
 //! Sources: ffmpeg(1); the sandbox is [`DecoderCommand::launcher`]'s.
@@ -38,7 +39,7 @@ pub struct DecoderCommand {
     pub program: PathBuf,
 }
 
-/// Size of pictures, and what making them may take.
+/// Size of pictures, and limits on making them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecodeTerms {
     pub(super) width: u32,
@@ -81,13 +82,13 @@ pub(super) struct Decoder<'a> {
 /// Input of ffmpeg.
 struct Input<'a> {
     head: Vec<u8>,
-    /// Returns what comes next, with its header.
+    /// Returns the next piece of input, with its header.
     next: &'a mut (dyn FnMut() -> io::Result<Option<Vec<u8>>> + Send),
 }
 
 impl Decoder<'_> {
     /// Decodes pictures, given one by one, to JPEG files: as many, or fewer where the last cannot
-    /// be decoded. Others that cannot are those before.
+    /// be decoded. In place of any other undecodable picture the one before is repeated.
     pub(super) fn decode(
         &self,
         coding: PictureCoding,
@@ -104,7 +105,7 @@ impl Decoder<'_> {
         };
         let DecodeTerms { width, height_max, quality, .. } = terms;
         let mut arguments = vec!["-f", "ivf"];
-        // The code of AV1 names several decoders, of which ffmpeg knows the best.
+        // The IVF code of AV1 matches several decoders; ffmpeg chooses the best itself.
         arguments.extend(match coding {
             PictureCoding::H264 => &["-c:v", "h264"][..],
             PictureCoding::H265 => &["-c:v", "hevc"],
@@ -122,7 +123,7 @@ impl Decoder<'_> {
         Ok(jpegs(&out))
     }
 
-    /// Decodes a picture of its own.
+    /// Decodes a test picture.
     pub(super) fn check(&self) -> Result<(), DecodeFault> {
         let arguments =
             ["-f", "rawvideo", "-pixel_format", "gray", "-video_size", "16x16", "-i", "pipe:0"];
@@ -164,7 +165,7 @@ impl Decoder<'_> {
         jpegs(&out).pop().ok_or_else(|| DecodeFault::Nothing(": no sheet of them".to_owned()))
     }
 
-    /// Runs ffmpeg with these arguments between those that all runs have; returns what it writes.
+    /// Runs ffmpeg with these arguments between those that all runs have; returns its output.
     fn run(
         &self,
         arguments: &[&str],
@@ -177,7 +178,7 @@ impl Decoder<'_> {
         std::thread::scope(|scope| {
             let writer = scope.spawn(move || write(stdin, input));
             let read = self.read(&mut running.0, (deadline, terms));
-            // Also after success: nothing is left of it, and the writer ends.
+            // Also after success: no process is left, and the writer ends.
             let status = running.end(if read.is_ok() { deadline } else { Instant::now() });
             let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("a panic")));
             let (out, complaint) = read?;
@@ -252,7 +253,7 @@ fn start_fault(decoder: &Decoder<'_>, source: impl Into<io::Error>) -> DecodeFau
     DecodeFault::Start { program: decoder.command.program.clone(), source: source.into() }
 }
 
-/// Writes everything; a decoder that reads no more is no error.
+/// Writes everything; a decoder that stops reading is no error.
 fn write(mut to: ChildStdin, input: Input<'_>) -> io::Result<()> {
     let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     if let Err(error) = to.write_all(&input.head) {
@@ -295,7 +296,8 @@ impl Running {
             .args(["-c:v", "mjpeg", "pipe:1"])
             .env_clear()
             .current_dir("/")
-            // Of the same session: by its nice value alone it gives way to the server.
+            // It stays in the same session, so its nice value alone yields the processor to the
+            // server.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -318,7 +320,7 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        // The leader is not waited for yet: its number is no other's.
+        // The leader is not waited for yet, so its number is not reused.
         if let Ok(None) = self.0.try_wait() {
             let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _ = self.0.wait();
@@ -346,7 +348,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Beyond 400 thumbnails of any picture (12 KB each at most), and a sheet of a hundred.
 const OUTPUT_BYTES_MAX: usize = 16 << 20;
 const COMPLAINT_BYTES: usize = 4 << 10;
-/// 8192 × 8192: more has no film.
+/// 8192 × 8192: no film has more.
 const PIXELS_MAX: &str = "67108864";
 /// Address space: ffmpeg with its libraries maps 400 MB; a decoder of 8192 × 4320 has 50 MB for
 /// each of its pictures.
@@ -383,7 +385,7 @@ mod tests {
     ) -> Result<Vec<Vec<u8>>, DecodeFault> {
         let (command, is_stopping) = (shell(script), AtomicBool::new(is_stopping));
         let decoder = Decoder { command: &command, is_stopping: &is_stopping };
-        // More than a pipe holds: who does not read makes the writer wait.
+        // More than a pipe holds: a program that does not read makes the writer wait.
         let mut left = 40;
         let next = || {
             left -= 1;
@@ -392,7 +394,7 @@ mod tests {
         decoder.decode(PictureCoding::H264, next, terms)
     }
 
-    /// True while a process runs; one that has ended and that nobody has waited for does not.
+    /// True while a process runs; false for one that has ended and was not waited for.
     fn runs(process: &str) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         // The state stands behind the name, which is in brackets.

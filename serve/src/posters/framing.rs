@@ -32,7 +32,7 @@ pub(super) fn ivf_picture_header(number: u64, bytes: usize) -> [u8; 12] {
     header
 }
 
-/// Splits JPEG files that lie one behind the other; what follows the last whole one is dropped.
+/// Splits JPEG files that lie one behind the other; bytes after the last whole one are dropped.
 pub(super) fn jpegs(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while let Some(jpeg) = Jpeg::read(bytes) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Chooses key frames of a file and makes its poster, or its thumbnails with their list.
 //!
-//! A poster is one of six key frames between a tenth and half of the title: the first that is
-//! not flat. A flat picture (black, a fade) takes few bytes as JPEG, so the bytes tell.
-//! Thumbnails are a key frame each two seconds of the title, or as many seconds as there can be
-//! [`THUMBNAILS_MAX`]; a hundred lie on a sheet, and WebVTT says which part of which sheet shows
-//! which time, as players of the web expect it.
+//! A poster is one of six key frames between a tenth and half of the title: the first that is not
+//! flat; the last key frame is a further candidate. A flat picture (black, a fade) has few bytes as
+//! JPEG, so the size decides. Thumbnails are one key frame for every two seconds of the title, or
+//! for more seconds if that would be more than about [`THUMBNAILS_MAX`]; a hundred lie on a sheet,
+//! and WebVTT maps times to parts of sheets, as players of the web expect it.
 //!
 //! Sources: WebVTT §4 (cues); Media Fragments URI 1.0 §4.2.2 (`xywh`).
 //! Does not decode ([`super::decoder`]).
@@ -22,7 +22,8 @@ use super::framing::Jpeg;
 use super::{PictureKind, PictureSet};
 use crate::library::asset::LibraryAsset;
 
-/// Makes the pictures of an asset whose content `file` has. Reads, waits and takes seconds.
+/// Makes the pictures of an asset whose content is in `file`. Blocks for seconds: reads the
+/// file and waits for the decoder.
 pub(super) fn make(
     kind: PictureKind,
     asset: &LibraryAsset,
@@ -41,7 +42,7 @@ pub(super) fn make(
     }
 }
 
-/// Decodes pictures; returns those that could be read with their JPEG files.
+/// Decodes pictures; returns each readable one together with its JPEG file.
 fn decoded(
     keys: &KeyPictures<'_>,
     chosen: &[KeyPicture],
@@ -52,7 +53,7 @@ fn decoded(
     let mut left = chosen.iter();
     let next = || -> io::Result<Option<Vec<u8>>> {
         for picture in left.by_ref() {
-            // One that is scrambled or damaged is passed over.
+            // A scrambled or damaged picture is skipped.
             if let Some(bytes) = keys.read(picture, file.file())? {
                 read.push(*picture);
                 return Ok(Some(bytes));
@@ -75,7 +76,7 @@ fn poster(
     };
     let places = CANDIDATES_PERCENT.into_iter().filter_map(at_or_behind);
     let mut chosen: Vec<KeyPicture> = Vec::new();
-    // A short film may have all of them before.
+    // In a short film all key frames may precede these places.
     for picture in places.chain(keys.list().last()) {
         if !chosen.contains(picture) {
             chosen.push(*picture);
@@ -96,7 +97,7 @@ fn thumbnails(
 ) -> Result<PictureSet, DecodeFault> {
     let apart = (keys.duration_ticks() / THUMBNAILS_MAX).max(THUMBNAIL_TICKS);
     let mut chosen = keys.spread(apart);
-    // Times of files may lie behind their end.
+    // A file may have presentation times after the end of its duration.
     chosen.truncate(THUMBNAILS_MAX as usize + 1);
     let tiles = decoded(keys, &chosen, file, (decoder, THUMBNAIL))?;
     let first = tiles.first().and_then(|(_, jpeg)| Jpeg::read(jpeg));
@@ -110,12 +111,12 @@ fn thumbnails(
     Ok(PictureSet { list: list(&starts, keys.duration_ticks(), size), pictures })
 }
 
-/// Returns the WebVTT of tiles that show the title from these times on.
+/// Returns the WebVTT list of tiles that are shown from `starts` on, the last until `end`.
 fn list(starts: &[u64], end: u64, size: Jpeg) -> String {
     let (width, height) = (usize::from(size.width), usize::from(size.height));
     let mut text = "WEBVTT\n".to_owned();
     for (number, &start) in starts.iter().enumerate() {
-        // The first stands for what is before it, too.
+        // The first thumbnail also covers the time before it.
         let start = if number == 0 { 0 } else { start };
         let until = starts.get(number + 1).copied().unwrap_or(end);
         if until <= start {
@@ -132,7 +133,7 @@ fn list(starts: &[u64], end: u64, size: Jpeg) -> String {
     text
 }
 
-/// A time as WebVTT has it.
+/// Formats a time as WebVTT writes it: hh:mm:ss.ttt.
 fn clock(ticks: u64) -> String {
     let milliseconds = u128::from(ticks) * 1000 / u128::from(TICKS_PER_SECOND);
     let (seconds, milliseconds) = (milliseconds / 1000, milliseconds % 1000);
@@ -140,13 +141,15 @@ fn clock(ticks: u64) -> String {
     format!("{:02}:{:02}:{seconds:02}.{milliseconds:03}", minutes / 60, minutes % 60)
 }
 
-/// Places in the title at which key frames for a poster are looked for.
+/// Places in the title from which key frames for a poster are searched for.
 const CANDIDATES_PERCENT: [u64; 6] = [10, 15, 20, 30, 40, 50];
-/// A picture with fewer of the bytes of the richest one is flat. Black takes 5 of a hundred.
+/// Percentage of the largest candidate's JPEG bytes below which a picture is flat; a black picture
+/// has about 5 %.
 const FLAT_PERCENT: usize = 40;
 
-/// Thumbnails of a title, and the time that one stands for at least.
+/// Most thumbnails of a title, except for one more at its end.
 const THUMBNAILS_MAX: u64 = 400;
+/// Shortest time for which one thumbnail is chosen.
 const THUMBNAIL_TICKS: u64 = 2 * TICKS_PER_SECOND;
 /// Tiles of a row, and rows of a sheet.
 const COLUMNS: usize = 10;

@@ -3,9 +3,9 @@
 //!
 //! `film.mp4/poster.jpg` is a picture of 320 pixels' width; `film.mp4/thumbnails.vtt` lists
 //! thumbnails of 160, a hundred on each `film.mp4/thumbnails-N.jpg`. They are made when they are
-//! asked for first ([`maker`]), by few threads of the lowest priority: one, or two on more than
-//! four processors. ffmpeg gets the coded key frames alone, in a sandbox ([`decoder`]). What was
-//! made is kept in the cache folder ([`store`]), and 32 MiB of it in memory. So is a verdict that a
+//! first requested ([`maker`]), by few threads of the lowest priority: one, or two on more than
+//! four processors. ffmpeg gets the coded key frames alone, in a sandbox ([`decoder`]). The results
+//! are kept in the cache folder ([`store`]), and 32 MiB of them in memory; so is a verdict that a
 //! file has none.
 //!
 //! Costs, once kept: a look-up and a copy of the picture for each request; nothing for streams. A
@@ -68,7 +68,7 @@ pub(crate) struct PictureSet {
 /// Pictures of a file, or the reason why it has none.
 type Verdict = Result<Arc<PictureSet>, String>;
 
-/// What came of a request.
+/// Result of a request.
 type Outcome = Result<Arc<PictureSet>, NoAsset>;
 
 /// The posters and thumbnails of a library.
@@ -144,7 +144,7 @@ impl Posters {
         Ok(posters)
     }
 
-    /// Checks that there are pictures at all, without a look at a file.
+    /// Checks that pictures can be made at all, without a look at a file.
     ///
     /// # Errors
     /// [`NoAsset::Refused`] with the reason.
@@ -229,7 +229,7 @@ impl Shared {
             ThumbnailSource::None(reason) => return Err(NoAsset::Refused(reason.clone())),
         };
         let decoder = Decoder { command, is_stopping: &self.is_stopping };
-        // Else a fault of the host would be taken for one of the file, and be remembered.
+        // Otherwise a fault of the host would count as one of the file, and be remembered.
         if self.works.get().is_none() {
             decoder.check().map_err(|fault| {
                 let program = command.program.display();
@@ -252,7 +252,7 @@ impl Shared {
                 let is_of_host = matches!(fault, DecodeFault::TooLong(_) | DecodeFault::Killed(_));
                 let verdict = Err(fault.to_string());
                 if is_of_host {
-                    // A busy host may be at fault: it is tried again after the next start.
+                    // A busy host may be at fault: the file is tried again after the next start.
                     self.kept.insert(name.clone(), verdict.clone());
                     return verdict.map_err(NoAsset::Refused);
                 }
@@ -271,10 +271,10 @@ const CONTINUES: &str = "the file is still written: it has pictures when it is w
 /// Reason for all files where the host is at fault.
 const BROKEN: &str = "the decoder does not work in its sandbox on this host";
 
-/// Pictures that are kept in memory, and what an entry takes beside its bytes.
+/// Memory of kept pictures, and the overhead of an entry beside its bytes.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
 const ENTRY_BYTES: u64 = 200;
-/// Longest wait of a client; then it is told to come again.
+/// Longest wait of a client; then it is asked to retry.
 const WAIT: Duration = Duration::from_secs(20);
-/// Reading key frames gives way to all else, as decoding does.
+/// Reading key frames yields to all other work, as decoding does.
 const MAKER_NICE: i32 = 19;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queue of requests for pictures, fair to client addresses.
 //!
-//! Requests for the same pictures share one making. Posters come before thumbnails, which take
-//! twenty times as long. An address takes at most half of the places that others leave free, so a
-//! client that asks for everything keeps nobody out. What everybody has hung up on is not begun;
-//! what somebody waited for in vain is, for when he comes again.
+//! Requests for the same pictures share one job. Posters precede thumbnails, which take twenty
+//! times as long. An address holds at most half of the places that others leave free, so a client
+//! that requests everything keeps nobody out. A job whose clients have all hung up is not begun;
+//! one that a client has waited for until its time-out is, for the client's next request.
 //!
 //! Costs, for each job, the plan of its file, which stays in memory until its turn: some megabytes.
 //!
@@ -56,12 +56,12 @@ struct Job {
     /// Address (of IPv6 the network) that asked first.
     asked_by: IpAddr,
     waiting: usize,
-    /// True when it is made although nobody waits.
+    /// True when it is made although no client waits.
     is_kept: bool,
     outcome: watch::Sender<Option<Outcome>>,
 }
 
-/// A claim on the result of a job.
+/// A client's claim on the result of a job.
 pub(super) struct PictureTicket<'a> {
     queue: &'a Queue,
     name: PictureName,
@@ -69,7 +69,7 @@ pub(super) struct PictureTicket<'a> {
 }
 
 impl Queue {
-    /// Takes a ticket; `None` where no place is free for this client.
+    /// Obtains a ticket; `None` where no place is free for this client.
     pub(super) fn ticket(
         &self,
         name: PictureName,
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Gives those who wait the result of a job.
+    /// Sends the result of a job to the clients that wait.
     pub(super) fn end(&self, name: &PictureName, outcome: Outcome) {
         let job = self.lock().jobs.remove(name);
         if let Some(job) = job {
@@ -150,7 +150,7 @@ impl PictureTicket<'_> {
         self.outcome.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    /// Has the pictures made although this client waits no longer.
+    /// Has the pictures made although this client no longer waits.
     pub(super) fn keep(&self) {
         if let Some(job) = self.queue.lock().jobs.get_mut(&self.name) {
             job.is_kept = true;

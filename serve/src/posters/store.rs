@@ -8,12 +8,12 @@
 //! parts         number (4), then length (4) and bytes of each: list, then pictures; or the reason
 //! CRC-32     4  of everything before it
 //! ```
-//! All numbers are little endian. A file is used only when all of it is right and the key is that
-//! of the asset as it is now; a damaged or planted one is made again. The files that were used
-//! least lately go when all of them take more than the limit. A verdict that there are no pictures
-//! holds for a day: another ffmpeg may decode more.
+//! All numbers are little endian. A file is used only when all of it is valid and the key is that
+//! of the asset as it is now; a damaged or planted one is made again. The least recently used files
+//! are removed when all of them exceed the limit. A verdict that there are no pictures holds for a
+//! day: another ffmpeg may decode more.
 //!
-//! Costs one file read for what is not in memory.
+//! Costs one file read for pictures that are not in memory.
 //!
 //! Sources: the rules of [`media::store`], which this folder shares.
 
@@ -54,7 +54,7 @@ impl PictureStore {
         PictureStore { folder, bytes_max, bytes: Mutex::new(bytes) }
     }
 
-    /// Returns what is kept for an asset, and marks it as just used.
+    /// Returns the stored verdict for an asset, and marks it as just used.
     pub(super) fn find(&self, key: &PlanKey, kind: PictureKind) -> Option<Verdict> {
         let path = self.path(key, kind)?;
         let file = open_regular(&path).ok()?;
@@ -75,7 +75,7 @@ impl PictureStore {
         Some(verdict)
     }
 
-    /// Keeps what was made for an asset.
+    /// Stores the verdict for an asset.
     pub(super) fn keep(&self, key: &PlanKey, kind: PictureKind, verdict: &Verdict) {
         let Some(path) = self.path(key, kind) else { return };
         let encoded = encode(key, verdict);
@@ -135,14 +135,14 @@ struct Listed {
     used: SystemTime,
 }
 
-/// The files of this store, whatever they hold.
+/// The files of this store, regardless of their content.
 fn listed(folder: &Path) -> Vec<Listed> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let is_own = |path: &Path| {
         path.extension().is_some_and(|extension| extension == "poster" || extension == "thumbs")
     };
     let own = entries.flatten().filter(|entry| is_own(&entry.path()));
-    // Of a link its own size, not that of its target.
+    // For a link its own size, not that of its target.
     let listed = own.filter_map(|entry| {
         let metadata = entry.metadata().ok()?;
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -206,9 +206,9 @@ fn decode(bytes: &[u8], key: &PlanKey) -> Option<Verdict> {
 }
 
 fn take<const BYTES: usize>(rest: &mut &[u8]) -> Option<[u8; BYTES]> {
-    let (taken, behind) = rest.split_first_chunk()?;
+    let (field, behind) = rest.split_first_chunk()?;
     *rest = behind;
-    Some(*taken)
+    Some(*field)
 }
 
 fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -219,7 +219,7 @@ fn part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 const FOLDER: &str = "posters";
-/// To be raised with every change of what is made.
+/// To be raised with every change of the pictures.
 const MAGIC: &[u8; 8] = b"PWPICT01";
 /// Beyond sheets of 400 thumbnails.
 const FILE_BYTES_MAX: u64 = 32 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The channel that a request's path names, and the reason why it has no media.
+//! Finds the channel that a request's path names, or the reason why it has no media.
 //!
 //! Costs a lock and a comparison of names.
 //!
@@ -16,7 +16,7 @@ use crate::library::NoAsset;
 use crate::library::asset::Asset;
 
 impl RtspConnection {
-    /// Returns the newest part of a channel with this path; `None` where the path is no channel's.
+    /// Returns the newest part of the channel with this path; `None` if no channel has the path.
     pub(super) fn channel_asset(
         &self,
         request: &Request,
@@ -31,13 +31,13 @@ impl RtspConnection {
             Some(newest) => Ok(Some(newest.asset.clone())),
             None if stands_by => {
                 let name = name_at(path).unwrap_or_default().to_owned();
-                Err(no_asset(request, &NoAsset::StandingBy { name }))
+                Err(no_asset(request, &NoAsset::OnStandby { name }))
             }
             None => Err(no_asset(request, &NoAsset::NotOnAir)),
         }
     }
 
-    /// Returns the answer to a path of a channel that does not exist; `None` for other paths.
+    /// Returns the response to a path of a channel that does not exist; `None` for other paths.
     pub(super) fn no_channel(&self, request: &Request, path: &str) -> Option<Response> {
         let name = name_at(path)?;
         if self.server.live.current().channels.is_empty() {

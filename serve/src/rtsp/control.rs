@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Housekeeping of sessions: sends sender reports and BYE, reads receiver reports, ends sessions.
+//! Sends sender reports and BYE, reads receiver reports, and ends sessions.
 //!
-//! One task checks all sessions four times a second and the pacers' events as they come; one reads
-//! the shared RTCP port. Costs about a microsecond per session and check.
+//! One task checks all sessions four times a second and handles the pacers' events as they arrive;
+//! another reads the shared RTCP port. Costs about a microsecond per session and check.
 //!
 //! Sources: RFC 3550 §6.2 (interval), §6.4 (reports), §6.6 (BYE); RFC 2326 §12.37 (time-out).
-//! Does not adapt the media rate to receiver reports; stored media has the rate it has.
+//! Does not adapt the media rate to receiver reports; the rate of stored media is fixed.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -63,7 +63,7 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
             let words = in_words(&view, stream.clock_rate_hz);
             match &session.content {
                 SessionContent::Tracks(source) if streams.len() > 1 => {
-                    // Its number in the file, as in the index.
+                    // The track's number in the file, as in the index.
                     let id = source.asset.presentation.tracks()[stream.track].id;
                     format!("track {id}: {words}")
                 }
@@ -153,7 +153,8 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
                 let Some(server) = server.upgrade() else { return };
                 on_rtcp(&server, from, &datagram[..count]);
             }
-            // ICMP about RTCP: the client's RTCP port is closed. The media port's reports decide.
+            // ICMP reports that the client's RTCP port is closed; only reports about the media port
+            // count.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
             Err(error) => {
                 tracing::warn!("rtcp: {error}");
@@ -163,16 +164,16 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerStat
     }
 }
 
-/// Takes a datagram from the shared port of RTCP.
+/// Handles a datagram received on the shared RTCP port.
 pub(crate) fn on_rtcp(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
     match server.sessions.by_rtcp(from) {
         Some(session) => take_rtcp(server, &session, datagram),
-        // It has just ended, or is one of the server before this one, or the datagram is noise.
+        // Its session has just ended or belongs to the previous server process, or it is noise.
         None => server.old_sessions.iter().for_each(|old| old.pass_on(from, datagram)),
     }
 }
 
-/// Takes RTCP of a session's client.
+/// Processes RTCP of a session's client.
 pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram: &[u8]) {
     let seen = match rtcp::parse(datagram) {
         Ok(seen) => seen,
@@ -186,8 +187,7 @@ pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram:
     session.control.lock().unwrap().state.note_activity(now, ControlChannel::Rtcp);
     let streams = session.streams();
     for item in seen {
-        // A receiver's BYE is not treated as TEARDOWN: RTCP can be sent by anybody who forges an
-        // address.
+        // A receiver's BYE is not treated as TEARDOWN: anyone can send RTCP from a forged address.
         if let RtcpItem::Report { report, .. } = item
             && let Some(stream) = streams.iter().find(|stream| stream.ssrc == report.ssrc)
         {
@@ -209,7 +209,7 @@ fn look(server: &Arc<ServerState>) {
         control.catch_up(&session);
         let playing = control.state.state() == SessionState::Playing;
         if let SessionTransport::Interleaved { output, .. } = &session.first_stream().transport {
-            // The rest of a frame behind which nothing was sent since.
+            // Sends the rest of a frame that no later send call has completed.
             output.flush();
         }
         if now >= control.state.expires_at() {
@@ -231,7 +231,7 @@ fn look(server: &Arc<ServerState>) {
     }
 }
 
-/// Returns why ICMP reports about the path end a session, if they do.
+/// Returns the reason if ICMP reports about the path end a session.
 fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Option<&'static str> {
     let verdict = |stream: &Arc<RtpStream>| {
         let fault = stream.link.progress().fault?;
@@ -246,9 +246,9 @@ fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Op
     session.streams().iter().find_map(verdict)
 }
 
-/// Sends BYE to a client whose stream has ended without a new PLAY meanwhile. BYE goes to another
-/// port than the media, so it can overtake the last packets, and clients that read RTCP first
-/// (ffmpeg's rtpproto.c) discard media not read by then: hence the wait.
+/// Sends BYE to a client whose stream has ended, unless a new PLAY has begun meanwhile. BYE is sent
+/// to another port than the media, so it can overtake the last packets, and clients that read RTCP
+/// first (ffmpeg's rtpproto.c) discard media not read by then: hence the wait.
 async fn farewell(session: Arc<StreamSession>, play: u64) {
     tokio::time::sleep(BYE_AFTER).await;
     let mut control = session.control.lock().unwrap();
@@ -260,7 +260,7 @@ async fn farewell(session: Arc<StreamSession>, play: u64) {
 fn report(session: &StreamSession, control: &SessionControl) {
     for stream in session.streams().iter() {
         let progress = stream.link.progress();
-        // Nothing is to be reported before the first packet, or while one play follows another.
+        // No report is due before the first packet, or between two plays.
         if progress.clock.is_some() && progress.play == control.under_way {
             let sender = sender(session, stream, control);
             stream.transport.send_rtcp(&rtcp::sender_report(&sender, &session.cname));
@@ -278,7 +278,7 @@ fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
     }
 }
 
-/// Returns the counts sent and the present time of the stream's clock.
+/// Returns the packet and octet counts and the current time of the stream's clock.
 fn sender(
     session: &StreamSession,
     stream: &RtpStream,
@@ -290,7 +290,7 @@ fn sender(
         Some(clock) => (clock.ticks_at(now), clock.ticks_to_start(now)),
         None => (0, 0),
     };
-    // Media that follows other media is sent ahead of its clock.
+    // The clock of a play that follows another starts later than its first packets are sent.
     let ahead = u128::from(ahead_ticks) * u128::from(stream.clock_rate_hz);
     let ahead = (ahead / u128::from(TICKS_PER_SECOND)) as u32;
     let rtp_timestamp = match control.played(&session.content) {
@@ -310,7 +310,7 @@ fn sender(
         ssrc: stream.ssrc,
         ntp: ntp_now(),
         rtp_timestamp: rtp_timestamp.wrapping_sub(ahead),
-        // 32-bit counts that wrap (RFC 3550 §6.4.1).
+        // These are 32-bit counts that wrap (RFC 3550 §6.4.1).
         packets: progress.packets as u32,
         octets: progress.octets as u32,
     }
@@ -343,7 +343,7 @@ fn over(server: &ServerState, event: Event) {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// More than the largest burst, which leaves ahead of its due time, and a slow client's pause.
+/// Longer than the largest burst's lead over its due time plus a slow client's pause.
 const BYE_AFTER: Duration = Duration::from_millis(300);
 const RTCP_BYTES_MAX: usize = 2048;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DESCRIBE: the session description of an asset, from its plan.
+//! Answers DESCRIBE with the session description of an asset, from its packet plan.
 //!
 //! Costs a look-up in the library and some hundred bytes of text.
 //!
@@ -67,7 +67,7 @@ pub(super) fn dynamic_payload_type(track: usize) -> u8 {
     DYNAMIC + track as u8
 }
 
-/// Returns a number that grows with the file's changes.
+/// Returns the SDP version: the file's modification time in seconds, which grows with changes.
 fn version(key: &PlanKey) -> u64 {
     (key.modified_ns / 1_000_000_000) as u64
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ports that send RTP and receive RTCP.
 //!
-//! In the shared form every session's RTP leaves from one port and one RTCP socket beside it serves
-//! all: a firewall needs two open ports, a session costs one descriptor. Each session still has a
-//! socket of its own, bound to the shared port and connected to its client, because `sendfile`
-//! needs a connected socket and the kernel then resolves route and neighbour once. In the range
-//! form each session has its own pair.
+//! In the shared form all sessions send RTP from one port, and one RTCP socket on the next port
+//! serves all: a firewall needs two open ports, and a session costs one descriptor. Each session
+//! still has a socket of its own, bound to the shared port and connected to its client, because
+//! `sendfile` needs a connected socket and the kernel then resolves route and neighbour once. In
+//! the range form each session has its own pair.
 //!
 //! Sources: RFC 3550 §11 (even port for RTP, the next for RTCP), RFC 2326 §12.39 (server_port),
 //! socket(7) `SO_REUSEADDR` for UDP.
-//! Does not do multicast.
+//! Does not support multicast.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,7 +27,7 @@ use crate::sockets::MediaPair;
 pub enum MediaPorts {
     /// One even port for all RTP, the next for RTCP; 0 picks a free pair.
     One(u16),
-    /// Each session takes an even port and the next from this range, both ends included.
+    /// Each session leases an even port and the next from this inclusive range.
     Range(u16, u16),
 }
 
@@ -52,7 +52,7 @@ impl MediaPorts {
     }
 }
 
-/// Returns the first even port of a range that has the next in it, too.
+/// Returns the first even port of a range that also contains the next port.
 fn first_pair(first: u16, last: u16) -> Option<u16> {
     first.checked_next_multiple_of(2).filter(|even| *even != 0 && last > *even)
 }
@@ -81,8 +81,8 @@ impl Drop for Lease {
 }
 
 impl MediaPortPool {
-    /// Opens the shared pair on the address of the RTSP listener, or stores the range. A pair that
-    /// is `given` is shared with the server that has opened it, where it is the one wanted.
+    /// Opens the shared pair on the address of the RTSP listener, or stores the range. A `given`
+    /// pair that matches `ports` is shared with the server process that opened it.
     pub(crate) fn open(
         ports: MediaPorts,
         address: IpAddr,
@@ -119,7 +119,7 @@ impl MediaPortPool {
         }
     }
 
-    /// Returns the shared pair, for a successor.
+    /// Returns the shared pair, for a successor process.
     pub(crate) fn pair(&self) -> Option<&MediaPair> {
         match self {
             MediaPortPool::Shared { pair, .. } => Some(pair),
@@ -145,16 +145,16 @@ impl MediaPortPool {
                 Ok(Lease { rtp: *rtp, rtcp: rtcp.clone(), own: false, used: None })
             }
             MediaPortPool::Range { address, first, last, used } => {
-                let mut taken = used.lock().unwrap();
+                let mut leased = used.lock().unwrap();
                 for rtp in (*first..*last)
                     .step_by(2)
-                    .filter(|rtp| !taken.contains(rtp))
+                    .filter(|rtp| !leased.contains(rtp))
                     .collect::<Vec<_>>()
                 {
                     match pair_of(*address, rtp) {
                         Ok(socket) => {
                             let rtcp = Arc::new(UdpSocket::from_std(socket.into())?);
-                            taken.insert(rtp);
+                            leased.insert(rtp);
                             return Ok(Lease { rtp, rtcp, own: true, used: Some(used.clone()) });
                         }
                         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -167,7 +167,7 @@ impl MediaPortPool {
     }
 }
 
-/// True when packets to this address return to this machine.
+/// True if packets to this address return to this machine.
 pub(crate) fn is_own_address(address: IpAddr) -> bool {
     bound(address, 0).is_ok()
 }
@@ -175,7 +175,7 @@ pub(crate) fn is_own_address(address: IpAddr) -> bool {
 /// Opens a socket bound to `local` port `rtp` and connected to the client, for sending only.
 pub(crate) fn media_socket(local: IpAddr, rtp: u16, peer: SocketAddr) -> io::Result<StdUdpSocket> {
     let socket = new_socket(local)?;
-    // Never read: datagrams from clients (hole punching) must not take memory.
+    // The socket is never read: datagrams from clients (hole punching) must not use memory.
     socket.set_recv_buffer_size(0)?;
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
     socket.set_reuse_address(true)?;
@@ -185,7 +185,7 @@ pub(crate) fn media_socket(local: IpAddr, rtp: u16, peer: SocketAddr) -> io::Res
 }
 
 fn shared(address: IpAddr, rtp: u16) -> io::Result<MediaPortPool> {
-    // Bound first without SO_REUSEADDR, so that a port in use is refused.
+    // The probe is bound without SO_REUSEADDR, so that a port in use is refused.
     drop(bound(address, rtp)?);
     let held = new_socket(address)?;
     held.set_reuse_address(true)?;
@@ -198,10 +198,10 @@ fn shared(address: IpAddr, rtp: u16) -> io::Result<MediaPortPool> {
     Ok(MediaPortPool::Shared { rtp, rtcp, pair })
 }
 
-/// Opens the RTCP socket of a pair whose RTP port no other process has.
+/// Opens the RTCP socket of a pair whose RTP port no other process uses.
 fn pair_of(address: IpAddr, rtp: u16) -> io::Result<Socket> {
     let probe = new_socket(address)?;
-    // The socket of a just ended session may still be open; it has this option set, too.
+    // The socket of a session that just ended may still be open; it has this option set, too.
     probe.set_reuse_address(true)?;
     probe.bind(&SocketAddr::new(address, rtp).into())?;
     bound(address, rtp + 1)

@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Carries out the requests of one RTSP connection.
+//! Processes the requests of one RTSP connection.
 //!
-//! The protocol itself, syntax and permitted order of requests, is in [`wire::rtsp`]. Here a
-//! DESCRIBE becomes a library look-up, a SETUP ([`setup`]) a transport and an entry in a pacer, a
-//! PLAY a position in the plan. A client that connects by HTTP ([`tunnels`]) has two connections
-//! that serve as one. Requests of a connection are carried out one after the other, so answers keep
-//! their order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as
-//! text, and requests faster than the limit are delayed. So are frames and reads beside requests
-//! (RTCP, frames of no channel, blank lines, requests in crumbs); and whatever a peer sends, a
-//! turn of its connection is a request or a read of [`READ_BYTES`] at most.
+//! The protocol itself (syntax and permitted order of requests) is in [`wire::rtsp`]. This module
+//! maps a DESCRIBE to a library look-up, a SETUP ([`setup`]) to a transport and an entry in a
+//! pacer, and a PLAY to a position in the packet plan. A client that tunnels RTSP over HTTP
+//! ([`tunnels`]) has two TCP connections, which serve as one RTSP connection. Requests of a
+//! connection are processed one after the other, so responses keep their order. A request over a
+//! limit on clients ([`crate::limits`]) is refused with the reason as text, and requests above the
+//! permitted rate are delayed. The same applies to interleaved frames and to reads that complete no
+//! request (RTCP, frames of unknown channels, blank lines, requests in small fragments). One turn
+//! of a connection's task processes one request or one read of at most [`READ_BYTES`], regardless
+//! of the bytes that the peer sends.
 //!
 //! Sources: RFC 2326.
 //! A PLAY with a range while playing is queued behind pieces that the client plays one after the
-//! other (§10.5, [`play_queue`]), and is a seek behind all else, as players without PAUSE expect.
+//! other (§10.5, [`play_queue`]). Behind any other play it is a seek, as players without PAUSE
+//! expect.
 //! Does not play a list of ranges in one request.
 
 mod channel_lookup;
 pub(crate) mod control;
 mod describe;
 pub(crate) mod media_ports;
+mod pending_play;
 mod play;
 mod play_queue;
 mod play_range;
 mod play_tracks;
 #[cfg(test)]
 pub(crate) mod player;
+mod resume_position;
 pub(crate) mod rtsp_input;
 pub(crate) mod session_transport;
 mod setup;
-mod standing;
-mod starting;
 pub(crate) mod stream_session;
 pub(crate) mod tls_relay;
 pub(crate) mod tunnels;
@@ -59,15 +62,15 @@ use crate::limits::{InputPace, Refused};
 use crate::listener::{close_shared, write};
 use crate::meter::Meters;
 use crate::play::RtspOutput;
+use crate::rtsp::pending_play::PendingPlay;
 use crate::rtsp::rtsp_input::{NoInput, RtspInput, TunnelInput, read_some};
 use crate::rtsp::session_transport::SessionTransport;
-use crate::rtsp::starting::Starting;
 use crate::rtsp::stream_session::{RtpStream, StreamSession};
 use crate::rtsp::tunnels::{OTHER_HALF_WAIT, read_head, without_partner};
 use crate::server_state::ServerState;
 use crate::turn::behind_others;
 
-/// Returns the answer to a client that is refused before its first request.
+/// Returns the response to a client that is refused before its first request.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
     with_reason(Response::unasked(Status::ServiceUnavailable), refused).encode()
 }
@@ -95,7 +98,7 @@ pub(crate) async fn connection(stream: TcpStream, peer: SocketAddr, server: Arc<
 
 /// Serves a connection whose client may have other addresses than the stream.
 async fn serve_stream(stream: TcpStream, endpoints: Endpoints, server: Arc<ServerState>) {
-    // Answers are small and the client waits for them: none may wait for a full segment.
+    // Responses are small and the client waits for them: none may wait for a full segment.
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
     let Some(first) = first_bytes(&stream, server.config.timeouts.first_request).await else {
@@ -112,7 +115,8 @@ async fn serve_stream(stream: TcpStream, endpoints: Endpoints, server: Arc<Serve
     close_shared(&stream).await;
 }
 
-/// Reads until the first bytes tell RTSP from HTTP; `None` when the peer closes or sends nothing.
+/// Reads until the first bytes distinguish RTSP from HTTP; `None` if the peer closes or sends
+/// nothing.
 async fn first_bytes(stream: &TcpStream, wait: Duration) -> Option<Vec<u8>> {
     let reading = async {
         let mut first = Vec::new();
@@ -130,7 +134,7 @@ async fn first_bytes(stream: &TcpStream, wait: Duration) -> Option<Vec<u8>> {
     timeout(wait, reading).await.unwrap_or(None)
 }
 
-/// Serves a GET or POST to the end of its tunnel; `first` are its first bytes.
+/// Serves a GET or POST to the end of its tunnel; `first` holds the bytes already read.
 async fn tunnel_half(
     stream: &Arc<TcpStream>,
     first: Vec<u8>,
@@ -186,15 +190,15 @@ struct RtspConnection {
     sessions: Arc<AtomicU32>,
     server: Arc<ServerState>,
     output: Arc<RtspOutput>,
-    /// Sessions whose media the connection carries, by both of their channels.
+    /// Sessions whose media the connection carries, entered under both of their channels.
     channels: Mutex<HashMap<u8, Weak<StreamSession>>>,
-    /// Assets that the connection was admitted to by a rule, the last ones.
+    /// Latest assets to which an access rule admitted the connection; at most [`ADMITTED_MAX`].
     admitted: Mutex<Vec<(String, Grant)>>,
-    /// Play that begins when its reply is written.
-    starting: Mutex<Option<Starting>>,
+    /// Play that the pacer begins once its reply is written.
+    pending_play: Mutex<Option<PendingPlay>>,
 }
 
-/// Carries out the requests of a connection to its end, and ends or orphans its sessions.
+/// Processes the requests of a connection until it ends, then ends or orphans its sessions.
 async fn converse(
     input: RtspInput,
     output: Arc<RtspOutput>,
@@ -211,10 +215,10 @@ async fn converse(
         output,
         channels: Mutex::default(),
         admitted: Mutex::default(),
-        starting: Mutex::default(),
+        pending_play: Mutex::default(),
     };
     connection.serve(input).await;
-    // Finding them scans all sessions: skipped for a connection without any.
+    // The search scans all sessions of the server, so a connection without any skips it.
     if connection.sessions.load(Ordering::Relaxed) > 0 {
         let server = &connection.server;
         let now = server.now();
@@ -237,9 +241,9 @@ impl RtspConnection {
         let mut requests = 0_u64;
         let mut pace = self.server.limits.pace(self.peer.ip());
         let mut beside = self.server.limits.pace_beside();
-        // True when the last read has ended no request so far.
+        // True while the latest read has completed no request.
         let mut is_beside = false;
-        // Time of the last request, or RTCP of a session.
+        // Time of the last request, or of the last RTCP frame of a session.
         let mut heard_at = self.server.now();
         loop {
             let malformed = match reader.next() {
@@ -258,11 +262,11 @@ impl RtspConnection {
                         return;
                     }
                     let response = self.carry_out(&request).await.header("Server", "pagewire");
-                    let told = self.output.write(&response.encode(), timeouts.write).await;
-                    if let Some(starting) = self.starting.lock().unwrap().take() {
-                        starting.begin();
+                    let is_written = self.output.write(&response.encode(), timeouts.write).await;
+                    if let Some(pending_play) = self.pending_play.lock().unwrap().take() {
+                        pending_play.begin();
                     }
-                    if !told || request.close {
+                    if !is_written || request.close {
                         return;
                     }
                     heard_at = self.server.now();
@@ -276,7 +280,8 @@ impl RtspConnection {
                     let now = self.server.now();
                     let idle = match requests {
                         0 => timeouts.first_request,
-                        // New clients find the successor, and so does this one if it comes again.
+                        // New connections reach the successor process; so does this client when it
+                        // reconnects.
                         _ if self.is_let_go() => timeouts.idle_rtsp.min(LET_GO_AFTER),
                         _ => timeouts.idle_rtsp,
                     };
@@ -309,7 +314,7 @@ impl RtspConnection {
         self.server.drain.is_begun() && self.sessions.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes RTCP of a client from its channel; false for frames of other channels, which are
+    /// Processes a client's RTCP frame; returns false for frames of other channels, which are
     /// counted and dropped.
     fn take_frame(&self, frame: &InterleavedFrame) -> bool {
         let session = self.channels.lock().unwrap().get(&frame.channel).and_then(Weak::upgrade);
@@ -331,8 +336,8 @@ impl RtspConnection {
         }
     }
 
-    /// Waits until the next request, frame or read may be taken; false when the connection is a
-    /// flood, which has been told so.
+    /// Waits until the next request, frame or read may be processed. Returns false if the client
+    /// floods the connection; the refusal is sent by then.
     async fn keep_pace(&self, pace: Option<&mut InputPace>, refused: Refused) -> bool {
         let Some(pace) = pace else { return true };
         let now = self.server.now();
@@ -351,7 +356,7 @@ impl RtspConnection {
         true
     }
 
-    /// Counts a refusal and returns the answer.
+    /// Counts a refusal and returns the response.
     fn refuse(&self, request: &Request, status: Status, refused: Refused) -> Response {
         Meters::count(&self.server.meters.sessions_refused);
         self.server.limits.refusals.note(refused, self.peer.ip());
@@ -399,7 +404,8 @@ impl RtspConnection {
         found.ok_or_else(|| Response::new(Status::SessionNotFound, request))
     }
 
-    /// Keeps the session alive that OPTIONS or GET_PARAMETER names; they need not name one.
+    /// Renews the time-out of the session that OPTIONS or GET_PARAMETER names; naming one is
+    /// optional.
     fn keep_alive(&self, request: &Request) -> Result<(), Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
@@ -413,14 +419,14 @@ impl RtspConnection {
         Ok(())
     }
 
-    /// Returns the asset a request names: the elementary streams of a transport stream by the query
-    /// `es`, or by the name of a track behind the path.
+    /// Returns the asset that a request names. The query `es`, or the name of a track behind the
+    /// path, selects the elementary streams of a transport stream.
     async fn asset(&self, request: &Request) -> Result<LibraryAsset, Response> {
         let found = self.asset_of_path(request).await?;
         let LibraryAsset::Stream(stream) = &found else { return Ok(found) };
         let names_track = || {
             let is_part = wire::rtsp::asset_track(&request.path).is_some();
-            // Of a channel every name behind its own has always been the one stream.
+            // A channel is one stream: any name behind the channel's own refers to it.
             is_part && !stream.continues() && !request.path.ends_with(&stream.name)
         };
         if !request.asks_elementary() && !names_track() {
@@ -431,9 +437,9 @@ impl RtspConnection {
         asked.map_err(|error| no_asset(request, &error))
     }
 
-    /// Admits a request for an asset. An asset that this connection was admitted to stays open to
-    /// it: players send credentials with each request, and Digest responses to addresses of streams
-    /// of the asset, or leave out the query of a signed address.
+    /// Checks a request for an asset against the access rules. The connection keeps its admission
+    /// to an asset: players send credentials with each request, compute Digest responses for the
+    /// URLs of the asset's streams, or omit the query of a signed URL.
     async fn admit(&self, request: &Request) -> Result<Grant, Response> {
         let admission = &self.server.admission;
         if admission.is_open() {
@@ -484,15 +490,15 @@ impl RtspConnection {
         }
     }
 
-    /// Returns the name by which an admission is remembered: that of the asset, unless a file has
-    /// the name of one of its streams, for which there may be another rule.
+    /// Returns the name under which an admission is remembered: the name of the asset. A file at
+    /// the path of one of its streams keeps its own name, since another rule may apply to it.
     fn admitted_name<'p>(&self, path: &'p str) -> &'p str {
         let whole = path.trim_matches('/');
         let is_file = self.server.library.beginning_with(whole, 1).iter().any(|f| f.name == whole);
         if is_file { whole } else { wire::rtsp::asset_path(path).trim_start_matches('/') }
     }
 
-    /// Returns the asset a request's path names, as written or without the stream's name.
+    /// Returns the asset at a request's path, as written or without the stream's name at its end.
     async fn asset_of_path(&self, request: &Request) -> Result<LibraryAsset, Response> {
         self.admit(request).await?;
         let whole = request.path.as_str();
@@ -517,7 +523,7 @@ impl RtspConnection {
         })
     }
 
-    /// Returns the asset's address with the server's name that this client uses.
+    /// Returns the asset's URL with the server name that this client uses.
     fn url(&self, request: &Request, name: &str) -> String {
         let local = self.local.to_string();
         let authority = request.authority.as_deref().unwrap_or(&local);
@@ -538,7 +544,7 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
         NoAsset::Changing { .. }
         | NoAsset::Busy { .. }
         | NoAsset::NotOnAir
-        | NoAsset::StandingBy { .. }
+        | NoAsset::OnStandby { .. }
         | NoAsset::HungUp => Status::ServiceUnavailable,
         NoAsset::Unreadable(_) => Status::InternalServerError,
     };
@@ -560,7 +566,7 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
     }
 }
 
-/// Resolves when the peer has closed its side or the connection is broken. Requests sent ahead stay
+/// Resolves when the peer has closed its side or the connection has failed. Pipelined requests stay
 /// unread; only they delay the detection, by [`HUNG_UP_LOOK`].
 async fn hung_up(stream: &TcpStream) {
     while stream.ready(Interest::READABLE).await.is_ok_and(|ready| !ready.is_read_closed()) {
@@ -569,11 +575,12 @@ async fn hung_up(stream: &TcpStream) {
 }
 
 const READ_BYTES: usize = 2048;
-/// Players ask for one asset on a connection; a connection of many sessions has as many.
+/// Most admissions remembered. Players request one asset per connection; a connection with many
+/// sessions requests as many.
 const ADMITTED_MAX: usize = 16;
 /// Advice for an HTTP request on the RTSP port.
 const TUNNEL_CURE: &str = "or RTSP through HTTP with an x-sessioncookie; the index of files is \
     on the HTTP port";
-/// Time for the next request of a connection without a session while the server drains.
+/// Idle time-out of a connection without a session while the server drains.
 const LET_GO_AFTER: Duration = Duration::from_secs(5);
 const HUNG_UP_LOOK: Duration = Duration::from_millis(250);

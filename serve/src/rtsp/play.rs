@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PLAY of a transport stream or a channel, and PAUSE of any session.
+//! Handles PLAY of a transport stream or a channel, and PAUSE of any session.
 //!
-//! With a Scale other than 1 the pictures of the file are played ([`super::play_tracks`]). A PLAY
-//! becomes a position in the plan; it begins when its reply is written ([`super::starting`]), or
-//! where the plays before it end ([`super::play_queue`]).
+//! A Scale other than 1 plays the file's pictures alone ([`super::play_tracks`]). A PLAY maps to a
+//! position in the packet plan. It begins when its reply is written ([`super::pending_play`]), or
+//! where the preceding plays end ([`super::play_queue`]).
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33.
 //! Does not send media.
@@ -16,10 +16,10 @@ use media::PlayScale;
 use wire::rtsp::{PlayRequest, RangeUnit, Request, Response, RtpInfo, SessionState, Status};
 
 use super::RtspConnection;
+use super::pending_play::PendingPlay;
 use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{Wanted, began, duration, resolve};
-use super::standing::{Standing, coordinates};
-use super::starting::Starting;
+use super::resume_position::{ResumePosition, coordinates};
 use super::stream_session::{SessionContent, SessionControl, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
@@ -59,7 +59,7 @@ impl RtspConnection {
         }
         let (asked, source, stream) = (*play, source.current(), session.first_stream());
         let limit = source.limit();
-        // What has not been taken yet cannot be sent faster.
+        // Packets that a live source has not produced yet cannot be sent faster.
         let speed = match play.speed.filter(|_| !source.asset.continues()) {
             Some(speed) => Speed::nearest(speed),
             None => Speed::ONE,
@@ -69,7 +69,7 @@ impl RtspConnection {
             speed: play.speed.map(|_| speed.value()),
             ..*play
         };
-        // Checked first: a refused request must not stop a running play.
+        // The range is checked first: a refused request must not stop a running play.
         let wanted = match play.range {
             Some(range) => resolve(&source, range, play.unit)
                 .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
@@ -103,7 +103,7 @@ impl RtspConnection {
             }
             before
         };
-        let standing = match before {
+        let paused_at = match before {
             SessionState::Playing => session.pause().await,
             SessionState::Ready => None,
         };
@@ -111,16 +111,18 @@ impl RtspConnection {
             let mut control = session.control.lock().unwrap();
             control.catch_up(session);
             control.queue.clear();
-            if let Some(position) = standing {
+            if let Some(position) = paused_at {
                 (control.resume, control.is_paused) = (position, true);
             }
-            let pictures = Standing::of(session, &control);
+            let resume_position = ResumePosition::of(session, &control);
             let was_trick = control.trick.take().is_some();
-            let standing = match was_trick {
-                true => pictures.file_ticks.map_or(0, |ticks| source.asset.plan.entry(ticks)),
+            let resume = match was_trick {
+                true => {
+                    resume_position.file_ticks.map_or(0, |ticks| source.asset.plan.entry(ticks))
+                }
                 false => control.resume,
             };
-            let from = wanted.from.unwrap_or(standing);
+            let from = wanted.from.unwrap_or(resume);
             // A PLAY without a range after the end of a file starts from the beginning.
             let from = source.playable(from);
             let end = match (wanted.end, play.range) {
@@ -132,12 +134,12 @@ impl RtspConnection {
             (control.resume, control.end, control.is_paused) = (from, end, false);
             control.speed = speed;
             control.asked = play.range.map_or(control.asked, |_| Some(asked));
-            // Repeated: the end of the previous play may have been reported meanwhile.
+            // The call is repeated: the end of the previous play may have been reported meanwhile.
             control.state.play(self.server.now());
             let sent = stream.link.progress();
             let lead = lead.filter(|lead| lead.is_of(&(from..end)));
             if was_trick {
-                control.shift = Shift::landing(&source, pictures.next, from);
+                control.shift = Shift::landing(&source, resume_position.next, from);
             } else {
                 control.shift = control.shift.before(sent.ahead);
                 if sent.packets > 0 {
@@ -146,7 +148,7 @@ impl RtspConnection {
             }
             let answered = AnsweredPackets::of(&source, control.shift, from..end);
             control.shift = control.shift.behind(lead.as_ref());
-            // The next jump is counted from here, even if nothing is sent before it.
+            // The next jump is computed from here, even if no packet is sent before it.
             stream.link.start_at(from, lead.as_ref().map_or(0, StreamLead::room));
             control.bye_sent = false;
             control.under_way = control.next_number();
@@ -158,10 +160,10 @@ impl RtspConnection {
             && !source.is_image_asked(layout)
         {
             let provider = (self.server.clone(), source.clone());
-            // It opens a file, so it runs on a thread that may block.
+            // `provide` opens a file, so it runs on a thread that may block.
             tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1, layout));
         }
-        let starting = Starting {
+        let pending_play = PendingPlay {
             session: session.clone(),
             play: number,
             start: PlayStart::Stream {
@@ -172,12 +174,12 @@ impl RtspConnection {
                 lead,
             },
         };
-        *self.starting.lock().unwrap() = Some(starting);
+        *self.pending_play.lock().unwrap() = Some(pending_play);
         Ok(self.playing(request, session, (&play, &source), answered))
     }
 
-    /// Returns the play that answers a PLAY which stops nothing: a sign of life, or one that is
-    /// queued. `None` for a PLAY that takes effect at once.
+    /// Returns the play to report for a PLAY that does not stop the current one: a keep-alive or a
+    /// queued play. Returns `None` for a PLAY that takes effect at once.
     fn play_later(
         &self,
         session: &Arc<StreamSession>,
@@ -190,11 +192,12 @@ impl RtspConnection {
             (PlayPlace::Queued, Some(from)) => {
                 let packets = (source.playable(from), wanted.end.unwrap_or(source.limit()));
                 let queued = control.queue_stream(session, asked, source, packets, lead);
-                *self.starting.lock().unwrap() = Some(queued);
+                *self.pending_play.lock().unwrap() = Some(queued);
                 control.queue.back().map(|last| AnsweredPackets::queued(source, last))
             }
             (PlayPlace::Repeats, from) => {
-                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
+                // The PLAY only keeps the session alive (RFC 2326 §10.5): the pacer gets no
+                // command.
                 let last = control.queue.back().filter(|_| from.is_some());
                 let sent = session.first_stream().link.progress();
                 let (shift, packets) = (control.shift.before(sent.ahead), sent.next..control.end);
@@ -205,8 +208,8 @@ impl RtspConnection {
         }
     }
 
-    /// Returns the answer to PLAY: the range really played and the RTP coordinates of its first
-    /// packet. Its sequence number is named if it is known.
+    /// Returns the response to PLAY: the range really played, the RTP timestamp of its first packet
+    /// and, if it is known, that packet's sequence number.
     fn playing(
         &self,
         request: &Request,
@@ -224,11 +227,11 @@ impl RtspConnection {
         let first = asset.first_packet();
         let part = packets.start.saturating_sub(first)..packets.end.saturating_sub(first);
         let info = RtpInfo { url: &url, sequence, timestamp };
-        // Length by RTP timestamps, which clients relate to this range (§12.33).
+        // The length follows RTP timestamps, which clients relate to this range (§12.33).
         let length = plan.ticks(part.end).saturating_sub(plan.ticks(part.start));
         let start = asset.first_ticks() + plan.presented_ticks(part.start.min(plan.packets() - 1));
         let is_open = asset.continues() && part.end > source.end();
-        // Times of day are answered as such.
+        // A range in clock time (§3.7) is answered in clock time.
         let is_by_day = play.unit == RangeUnit::Clock;
         let began = asset.window().filter(|_| is_by_day).and_then(|window| began(window));
         let time = |ticks| began.unwrap_or_default() + duration(ticks);
@@ -248,7 +251,7 @@ impl RtspConnection {
             && let Some(next) = session.pause().await
         {
             let mut control = session.control.lock().unwrap();
-            // Another connection may have asked for a play meanwhile.
+            // Another connection may have requested a play meanwhile.
             if control.play == number {
                 control.catch_up(&session);
                 control.queue.clear();
@@ -259,9 +262,9 @@ impl RtspConnection {
     }
 }
 
-/// Packets of a play, for its answer.
+/// Packets of a play, as its response reports them.
 struct AnsweredPackets {
-    /// The first sequence number, where it is known.
+    /// The first sequence number, if it is known.
     sequence: Option<u16>,
     /// The first timestamp.
     timestamp: u32,
@@ -281,12 +284,12 @@ impl AnsweredPackets {
     }
 }
 
-/// Returns the pictures that a play at this scale shows; `None` where the file has none, or the
-/// session does not have the track with them, and where its end is not known.
+/// Returns the pictures that a play at this scale shows. Returns `None` if the file has none, if
+/// the session does not include their track, or if the file's end is unknown.
 async fn pictures(session: &Arc<StreamSession>, scale: PlayScale) -> Option<Arc<TrackSource>> {
     session.pacer.as_ref()?;
     let session = session.clone();
-    // It looks at every random-access point.
+    // `trick` visits every random-access point.
     let made = tokio::task::spawn_blocking(move || match &session.content {
         SessionContent::Stream(source) => source.current().trick(scale),
         SessionContent::Tracks(source) => {
@@ -298,6 +301,6 @@ async fn pictures(session: &Arc<StreamSession>, scale: PlayScale) -> Option<Arc<
     made.await.ok().flatten()
 }
 
-/// Time to the first sender report: early, so that a client can soon relate the stream to
+/// Delay of the first sender report: short, so that a client can soon relate the stream to
 /// wall-clock time.
 pub(super) const FIRST_REPORT: Duration = Duration::from_millis(500);

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays of a session that follow the one under way, for clients that play pieces.
+//! Queues plays behind the current one of a session, for clients that play a list of pieces.
 //!
-//! A PLAY with a Range that arrives while a piece is under way (a play whose end the client has
-//! named) is queued and begins exactly where the last of the plays before it ends (RFC 2326 §10.5:
+//! A piece is a play whose end the client has named. A PLAY with a Range that arrives during a
+//! piece is queued and begins exactly where the last of the preceding plays ends (RFC 2326 §10.5:
 //! `npt=10-15`, `npt=20-25` and `npt=30-` are played one after the other). Any other PLAY takes
 //! effect at once:
 //!
 //! | PLAY while playing | effect |
 //! |---|---|
-//! | with a Range, behind a piece | queued; the answer comes at once |
+//! | with a Range, behind a piece | queued; the response is sent at once |
 //! | with a Range, behind a play without an end, also a queued one | at once: a seek |
-//! | the last request again, behind a piece | a sign of life |
-//! | without a Range, or from `now` | at once: another Scale or Speed, or a sign of life |
+//! | the last request again, behind a piece | a keep-alive |
+//! | without a Range, or from `now` | at once: another Scale or Speed, or a keep-alive |
 //!
 //! A seek and another Scale or Speed discard the queue. So does PAUSE, which players send before
 //! they seek (rtspsrc of GStreamer 1.22; the RTSP demuxer of ffmpeg, thus mpv). The first PLAY of
-//! rtspsrc names the end of the film, so an end there is none. Channels have no end, so their plays
-//! are never pieces.
+//! rtspsrc names the end of the file, so a play that ends there is no piece. Channels have no end,
+//! so their plays are never pieces.
 //!
-//! The answer names the first sequence number where it is known: of a transport stream at its
-//! normal rate. The packets of tracks are counted when they are sent.
+//! The response names the first sequence number if it is known: for a transport stream at its
+//! normal rate. Packets of tracks are counted when they are sent.
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33, Appendix B.
 //! Does not send: the pacer begins a queued play itself ([`crate::pacer`]), and the control side
-//! takes it over by [`SessionControl::catch_up`].
+//! adopts it in [`SessionControl::catch_up`].
 
 use std::sync::Arc;
 
@@ -31,20 +31,20 @@ use media::tracks::Entry;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use wire::rtsp::{PlayRequest, Request, Response};
 
+use super::pending_play::PendingPlay;
 use super::play_tracks::other_ticks;
-use super::standing::coordinates;
-use super::starting::Starting;
+use super::resume_position::coordinates;
 use super::stream_session::{Played, SessionContent, SessionControl, StreamSession};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, StreamLead, TrackPlace, TrackStart};
 use crate::play::{Shift, Speed};
 
-/// A play that is answered and waits for those before it.
+/// A play that is accepted and waits for the preceding plays to end.
 pub(crate) struct QueuedPlay {
     /// Number of the PLAY in its session.
     pub(super) number: u64,
-    /// The request as it came.
+    /// The request as received.
     asked: PlayRequest,
     /// First packet and end; due times for tracks.
     pub(super) from: u64,
@@ -53,9 +53,9 @@ pub(crate) struct QueuedPlay {
     pub(super) shift_ticks: i64,
     trick: Option<Arc<TrackSource>>,
     speed: Speed,
-    /// First sequence number of the first stream, where it is known.
+    /// First sequence number of the first stream, if it is known.
     pub(super) sequence: Option<u16>,
-    /// Presentation time of its start; of tracks alone.
+    /// Presentation time of its start; for tracks only.
     pub(super) presented_ticks: i64,
 }
 
@@ -63,25 +63,25 @@ pub(crate) struct QueuedPlay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlayPlace {
     AtOnce,
-    /// It is the request that came last, again.
+    /// Repeats the latest request.
     Repeats,
     Queued,
     /// The queue is full.
     Refused,
 }
 
-/// End of the last play that was asked for.
+/// End of the last play that was requested.
 struct QueueEnd {
-    /// Sequence number that follows on the first stream, where it is known.
+    /// Sequence number that follows on the first stream, if it is known.
     sequence: Option<u16>,
     /// Timestamp that follows on the first stream.
     timestamp: u32,
-    /// Time behind all that is sent until then, on the timeline of timestamps, in ticks.
+    /// End of all media sent until then, on the timeline of RTP timestamps, in ticks.
     ticks: i64,
 }
 
 impl SessionControl {
-    /// Takes over the queued plays that the pacer has begun meanwhile.
+    /// Adopts the queued plays that the pacer has begun since the last call.
     pub(super) fn catch_up(&mut self, session: &StreamSession) {
         if self.queue.is_empty() {
             return;
@@ -97,8 +97,8 @@ impl SessionControl {
         }
     }
 
-    /// Returns the effect of this request while a play is under way. `names_start` is false for
-    /// one that goes on from where that play is.
+    /// Returns the effect of this request while a play is under way. `names_start` is false for a
+    /// request that continues from the current position.
     pub(super) fn place_of(
         &self,
         content: &SessionContent,
@@ -113,7 +113,7 @@ impl SessionControl {
         behind_a_piece(asked, last, self.queue.len())
     }
 
-    /// Returns what the last play that was asked for sends, and its end.
+    /// Returns the content of the last play that was requested, and its end.
     fn last<'a>(&'a self, content: &'a SessionContent) -> (Played<'a>, u64) {
         match self.queue.back() {
             Some(last) => (Played::of(last.trick.as_ref(), content), last.end),
@@ -153,7 +153,7 @@ impl SessionControl {
         source: &Arc<Source>,
         (from, end): (u64, u64),
         lead: Option<&StreamLead>,
-    ) -> Starting {
+    ) -> PendingPlay {
         let behind = self.queue_end(&session.content);
         let landing = (behind.sequence.unwrap_or_default(), behind.timestamp);
         let lead = lead.filter(|lead| lead.is_of(&(from..end)));
@@ -174,7 +174,7 @@ impl SessionControl {
             sequence,
             presented_ticks,
         });
-        Starting { session: session.clone(), play: number, start }
+        PendingPlay { session: session.clone(), play: number, start }
     }
 
     /// Queues tracks, or the pictures of a file at another rate, from a random-access point to a
@@ -185,7 +185,7 @@ impl SessionControl {
         (asked, speed): (PlayRequest, Speed),
         source: &Arc<TrackSource>,
         (entry, limit_ticks): (Entry, u64),
-    ) -> Starting {
+    ) -> PendingPlay {
         let behind = self.queue_end(&session.content);
         let presented_ticks = entry.presented_ticks as i64;
         let shift_ticks = behind.ticks - presented_ticks;
@@ -194,7 +194,7 @@ impl SessionControl {
             other_ticks: other_ticks(&source.asset.presentation, entry),
             shift_ticks,
         };
-        // Numbers go on by themselves; the pacer counts those of a transport stream.
+        // Tracks continue their own sequence numbers; the pacer counts those of a transport stream.
         let sequence = behind.sequence.unwrap_or_default();
         let (source, at) = (source.clone(), Some(place));
         let trick = source.asset.is_trick().then(|| source.clone());
@@ -212,18 +212,18 @@ impl SessionControl {
             sequence: behind.sequence,
             presented_ticks,
         });
-        Starting { session: session.clone(), play: number, start }
+        PendingPlay { session: session.clone(), play: number, start }
     }
 
-    /// Numbers a PLAY.
+    /// Returns the number for a new PLAY.
     pub(super) fn next_number(&mut self) -> u64 {
         self.play += 1;
         self.play
     }
 }
 
-/// Returns the effect of a request that names a start, behind a piece that `last` asked for and so
-/// many queued plays.
+/// Returns the effect of a request that names a start, behind a piece requested by `last` and this
+/// number of queued plays.
 fn behind_a_piece(asked: &PlayRequest, last: Option<PlayRequest>, queued: usize) -> PlayPlace {
     if last == Some(*asked) {
         PlayPlace::Repeats
@@ -234,7 +234,7 @@ fn behind_a_piece(asked: &PlayRequest, last: Option<PlayRequest>, queued: usize)
     }
 }
 
-/// Returns the answer to a PLAY for which the queue has no room.
+/// Returns the response to a PLAY that finds the queue full.
 pub(super) fn refusal(request: &Request) -> Response {
     let allow = "OPTIONS, DESCRIBE, PAUSE, TEARDOWN, GET_PARAMETER";
     Response::not_in_this_state(request, allow)
@@ -254,14 +254,14 @@ fn is_piece(played: &Played<'_>, end: u64) -> bool {
     is_before_end(end_ticks, all_ticks)
 }
 
-/// True when a play ends before a film of this duration does, however a client rounds that.
+/// True if a play ends before a file of this duration does, by more than clients' rounding.
 fn is_before_end(end_ticks: u64, all_ticks: u64) -> bool {
     all_ticks.saturating_sub(end_ticks) > END_ROUNDING_TICKS
 }
 
 /// Most queued plays of a session.
 const QUEUED_MAX: usize = 8;
-/// A client that means the end of the film may name it with one decimal.
+/// A client may round the end of the file to one decimal.
 const END_ROUNDING_TICKS: u64 = TICKS_PER_SECOND / 10;
 
 #[cfg(test)]

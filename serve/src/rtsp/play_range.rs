@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets that the range of a PLAY means.
+//! Maps the range of a PLAY to packets.
 //!
-//! Time of day is a place of a channel alone: what is on the air is now.
+//! Clock times (§3.7) apply to channels only, whose last packet is on the air now.
 //!
 //! Costs two binary searches in the plan.
 //!
@@ -17,7 +17,7 @@ use crate::channel::window::ChannelWindow;
 use crate::library::asset::Source;
 use crate::play::ticks;
 
-/// Range in packets; `None` where the client left an end open.
+/// Range in packets; `None` for an end that the client left open.
 pub(super) struct Wanted {
     pub(super) from: Option<u64>,
     pub(super) end: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) fn resolve(source: &Source, range: NptRange, unit: RangeUnit) -> Opti
     let plan = &source.asset.plan;
     let end = range.end.map(presented_ticks);
     let from = match range.start {
-        // `now` of a recording is its present end (§3.6).
+        // `now` of a growing recording is its current end (§3.6).
         NptStart::Now if source.asset.is_growing() => Some(plan.entry(u64::MAX)),
         NptStart::Now => None,
         NptStart::At(start) => {
@@ -53,10 +53,10 @@ pub(super) fn resolve(source: &Source, range: NptRange, unit: RangeUnit) -> Opti
     Some(Wanted { from, end: end.filter(|&end| end < source.end()) })
 }
 
-/// Finds a range in a channel's window. Time zero is the present: players ask for it when they mean
-/// the beginning of what they will see. A time before the window is its beginning, and one that has
-/// not come yet is the present, since a player that seeks forward means to catch up. A channel has
-/// no end, so a range has none either.
+/// Finds a range in a channel's window. Time zero maps to the present: players request it when they
+/// mean the beginning of their own playback. A time before the window maps to its beginning. A
+/// future time maps to the present, since a player that seeks forward intends to catch up. A
+/// channel has no end, so a range has none either.
 fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
     let live = window.live_packet()?;
     let from = match range.start {
@@ -71,21 +71,21 @@ fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
     Some(Wanted { from: Some(from), end: None })
 }
 
-/// Converts times of day to times of the channel. One that has not come yet is the present, and one
-/// before the channel its beginning.
+/// Converts clock times to times of the channel. A future time becomes the present, and a time
+/// before the channel becomes its beginning.
 fn by_channel(window: &ChannelWindow, range: NptRange) -> Option<NptRange> {
     let began = began(window)?;
     let converted = |since_1970: Duration| since_1970.saturating_sub(began);
     let start = match range.start {
         NptStart::Now => NptStart::Now,
-        // Time zero would be the present.
+        // Time zero would mean the present.
         NptStart::At(at) => NptStart::At(converted(at).max(Duration::from_millis(1))),
     };
     Some(NptRange { start, end: range.end.map(converted) })
 }
 
-/// Returns the time of day at which the channel's time began, since 1970: its last packet is on the
-/// air now. Viewers' present is some seconds earlier.
+/// Returns the time of day, since 1970, at which the channel's time began: its last packet is on
+/// the air now. The present of viewers is some seconds earlier.
 pub(super) fn began(window: &ChannelWindow) -> Option<Duration> {
     let source = window.newest()?;
     let asset = &source.asset;
@@ -95,8 +95,8 @@ pub(super) fn began(window: &ChannelWindow) -> Option<Duration> {
     Some(now.saturating_sub(present))
 }
 
-/// Converts a client's time to presentation ticks at 90 kHz, rounded to the nearest, because
-/// clients write as few decimals as milliseconds or microseconds.
+/// Converts a client's time to presentation ticks, rounded to the nearest unit of 90 kHz, because
+/// clients write times in whole milliseconds or microseconds.
 pub(super) fn presented_ticks(time: Duration) -> u64 {
     let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
     stamps.saturating_mul(TICKS_PER_TIMESTAMP)

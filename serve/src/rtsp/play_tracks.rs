@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PLAY of an asset with tracks.
+//! Handles PLAY of an asset with tracks.
 //!
 //! All tracks that were set up play together. A play begins with the last random-access point of
-//! the pictures at or before the time asked for; sound begins with what is heard when that picture
-//! is seen. The reply names that time, and for each stream the timestamp that belongs to it.
-//! Timestamps continue over jumps: each jump adds the same time to all tracks.
+//! the pictures at or before the requested time; audio begins with the samples presented at the
+//! same time as that picture. The response names that time, and for each stream the timestamp that
+//! belongs to it. Timestamps continue across jumps: each jump adds the same time to all tracks.
 //!
-//! The pictures of a file at another rate (Scale) are a source of one track; the other streams of
-//! the session are silent meanwhile. Such a play begins and goes on like any other; times of the
-//! file are converted by the source's timeline.
+//! The pictures of a file at another rate (Scale) are a source with one track; the other streams of
+//! the session are silent meanwhile. Such a play begins and continues like any other; the source's
+//! timeline converts times of the file.
 //!
 //! Sources: RFC 2326 §10.5, §12.29, §12.33, §12.34, §12.35, Appendix B.
 //! Does not send media.
@@ -24,19 +24,19 @@ use wire::rtsp::{
 };
 
 use super::RtspConnection;
+use super::pending_play::PendingPlay;
 use super::play::FIRST_REPORT;
 use super::play_queue::{PlayPlace, QueuedPlay, refusal};
 use super::play_range::{duration, presented_ticks};
-use super::standing::Standing;
-use super::starting::Starting;
+use super::resume_position::ResumePosition;
 use super::stream_session::{Played, SessionContent, SessionControl, StreamSession};
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, TrackPlace, TrackStart};
 use crate::play::Speed;
 
-/// A range, on the timelines of a presentation.
+/// A requested range, on the timelines of a presentation.
 struct WantedTracks {
-    /// Where it begins; unset where play goes on from where it is.
+    /// Start of the range; `None` if play continues from the current position.
     entry: Option<Entry>,
     /// Due time before which packets are sent.
     limit_ticks: u64,
@@ -62,7 +62,7 @@ impl RtspConnection {
             speed: play.speed.map(|_| speed.value()),
             ..*play
         };
-        // Checked first: a refused request must not stop a running play.
+        // The range is checked first: a refused request must not stop a running play.
         let wanted = play.range.map(|range| {
             let announced = match &session.content {
                 SessionContent::Tracks(whole) => named_end_ticks(&whole.asset.presentation),
@@ -109,7 +109,7 @@ impl RtspConnection {
         if let Some(position) = position {
             (control.resume, control.is_paused) = (position, true);
         }
-        let standing = Standing::of(session, &control);
+        let resume_position = ResumePosition::of(session, &control);
         let is_same = control.plays(session, source);
         let limit = wanted.as_ref().map(|wanted| wanted.limit_ticks);
         let limit = limit.unwrap_or(if is_same { control.end } else { u64::MAX });
@@ -118,11 +118,11 @@ impl RtspConnection {
         let (place, at) = match goes_on {
             true => (None, presentation.presented_of_due(control.resume)),
             false => {
-                let here = standing.file_ticks.filter(|_| !is_same);
+                let here = resume_position.file_ticks.filter(|_| !is_same);
                 let here = || here.map(|at| presentation.entry(asset.timeline().ticks(at)));
                 let entry = entry.or_else(here).unwrap_or_else(|| presentation.entry(0));
                 let presented = entry.presented_ticks as i64;
-                if let Some(sent) = standing.sent_ticks {
+                if let Some(sent) = resume_position.sent_ticks {
                     control.shift_ticks = sent - presented;
                 }
                 let place = TrackPlace {
@@ -134,9 +134,9 @@ impl RtspConnection {
                 (Some(place), presented)
             }
         };
-        let sequence = standing.next.0;
+        let sequence = resume_position.next.0;
         if matches!(control.played(&session.content), Played::Stream(_)) {
-            // From here on its place is the sequence number.
+            // For tracks, the position in the link is a sequence number.
             session.first_stream().link.start_at(sequence.into(), 0);
         }
         control.trick = asset.is_trick().then(|| source.clone());
@@ -144,25 +144,25 @@ impl RtspConnection {
         control.end = limit;
         control.asked = play.range.map_or(control.asked, |_| Some(asked));
         control.is_paused = false;
-        // Repeated: the end of the previous play may have been reported meanwhile.
+        // The call is repeated: the end of the previous play may have been reported meanwhile.
         control.state.play(self.server.now());
         control.bye_sent = false;
         control.under_way = control.next_number();
         control.report_at = self.server.now() + FIRST_REPORT;
         let start =
             TrackStart { source: source.clone(), sequence, speed, at: place, limit_ticks: limit };
-        let starting = Starting {
+        let pending_play = PendingPlay {
             session: session.clone(),
             play: control.under_way,
             start: PlayStart::Tracks(start),
         };
-        *self.starting.lock().unwrap() = Some(starting);
-        let answered = AnsweredPlay::starting(&control, at);
+        *self.pending_play.lock().unwrap() = Some(pending_play);
+        let answered = AnsweredPlay::current(&control, at);
         Ok(self.playing_tracks(request, session, (&play, source), &answered))
     }
 
-    /// Returns the play that answers a PLAY which stops nothing: a sign of life, or one that is
-    /// queued. `None` for a PLAY that takes effect at once.
+    /// Returns the play to report for a PLAY that does not stop the current one: a keep-alive or a
+    /// queued play. Returns `None` for a PLAY that takes effect at once.
     fn play_tracks_later(
         &self,
         session: &Arc<StreamSession>,
@@ -176,11 +176,12 @@ impl RtspConnection {
             (PlayPlace::Queued, Some(wanted), Some(entry)) => {
                 let place = (entry, wanted.limit_ticks);
                 let queued = control.queue_tracks(session, asked, source, place);
-                *self.starting.lock().unwrap() = Some(queued);
+                *self.pending_play.lock().unwrap() = Some(queued);
                 control.queue.back().map(AnsweredPlay::queued)
             }
             (PlayPlace::Repeats, ..) => {
-                // Only keeps the session alive (RFC 2326 §10.5): the pacer gets no command.
+                // The PLAY only keeps the session alive (RFC 2326 §10.5): the pacer gets no
+                // command.
                 let last = control.queue.back().filter(|_| entry.is_some());
                 let presentation = &source.asset.presentation;
                 let under_way = || AnsweredPlay::under_way(session, control, presentation);
@@ -190,8 +191,8 @@ impl RtspConnection {
         }
     }
 
-    /// Returns the answer to PLAY: the range really played, and the coordinates of its start on
-    /// each stream that is sent.
+    /// Returns the response to PLAY: the range really played, and the RTP coordinates of its start
+    /// on each stream that is sent.
     fn playing_tracks(
         &self,
         request: &Request,
@@ -236,11 +237,11 @@ impl RtspConnection {
     }
 }
 
-/// Place of a play, for its answer.
+/// Position of a play, as its response reports it.
 struct AnsweredPlay {
     /// Presentation time of its start.
     at: i64,
-    /// The same time on the timeline of timestamps.
+    /// The same time on the timeline of RTP timestamps.
     timestamp_ticks: i64,
     /// Due time before which packets are sent.
     limit_ticks: u64,
@@ -256,12 +257,12 @@ enum FirstPacket {
 }
 
 impl AnsweredPlay {
-    fn starting(control: &SessionControl, at: i64) -> AnsweredPlay {
+    fn current(control: &SessionControl, at: i64) -> AnsweredPlay {
         let timestamp_ticks = at + control.shift_ticks;
         AnsweredPlay { at, timestamp_ticks, limit_ticks: control.end, first: FirstPacket::Next }
     }
 
-    /// The play that is sent, from where it is.
+    /// Returns the current play from its current position.
     fn under_way(
         session: &StreamSession,
         control: &SessionControl,
@@ -270,7 +271,7 @@ impl AnsweredPlay {
         let clock = session.first_stream().link.progress().clock;
         let due = clock.map_or(control.resume, |clock| clock.ticks_at(Instant::now()));
         let due = due.min(presentation.duration_ticks());
-        AnsweredPlay::starting(control, presentation.presented_of_due(due))
+        AnsweredPlay::current(control, presentation.presented_of_due(due))
     }
 
     fn queued(play: &QueuedPlay) -> AnsweredPlay {
@@ -290,17 +291,17 @@ impl SessionControl {
     }
 }
 
-/// The end of a whole presentation as descriptions and ranges name it: by the time that sending
-/// takes, which is longer than its presentation by as much as samples are decoded ahead, and a
-/// quarter of a second. GStreamer ends a stream when that time has passed by the stream's
-/// timestamps (rtpjitterbuffer, estimated EOS), and would lose packets that are due then; BYE tells
-/// it the real end.
+/// Returns the end of a whole presentation as descriptions and ranges name it: the end of sending
+/// plus a quarter of a second. Sending takes longer than the presentation, by the time that samples
+/// are decoded ahead. GStreamer ends a stream when the stream's timestamps reach the named end
+/// (rtpjitterbuffer, estimated EOS), and would lose packets that are due then; BYE signals the real
+/// end.
 pub(super) fn named_end_ticks(presentation: &Presentation) -> u64 {
     presentation.presented_end_ticks().max(presentation.duration_ticks()) + TICKS_PER_SECOND / 4
 }
 
-/// Due time from which tracks other than the leading one are sent: with the title's start, all of
-/// them.
+/// Returns the due time from which tracks other than the leading one are sent; 0, which sends all
+/// of their packets, at the start of the file.
 pub(super) fn other_ticks(presentation: &Presentation, entry: Entry) -> u64 {
     match entry.due_ticks {
         0 => 0,
@@ -308,9 +309,9 @@ pub(super) fn other_ticks(presentation: &Presentation, entry: Entry) -> u64 {
     }
 }
 
-/// Finds a range in the presentation. Returns `None` for one that ends before it begins or begins
-/// beyond the end, the announced one where that is later: what lies between is the end of the
-/// media, and a player seeks to whatever place its bar shows.
+/// Finds a range in the presentation. Returns `None` for a range that ends before it begins, or
+/// begins beyond both the end and the announced end. A start between the two maps to the end of the
+/// media, since a player seeks to any position that its seek bar shows.
 fn resolve(source: &TrackSource, range: NptRange, announced_ticks: u64) -> Option<WantedTracks> {
     let presentation = &source.asset.presentation;
     let timeline = source.asset.timeline();
@@ -320,7 +321,8 @@ fn resolve(source: &TrackSource, range: NptRange, announced_ticks: u64) -> Optio
         (NptStart::Now, end) => (None, end),
         (NptStart::At(start), end) => {
             let start = presented_ticks(start);
-            // Backwards from the later to the earlier, whichever of them a client names first.
+            // Backward play runs from the later time to the earlier, in whichever order they are
+            // named.
             match end.filter(|_| timeline.scale().is_backwards()) {
                 Some(end) => (Some(start.max(end).min(file_end)), Some(start.min(end))),
                 None => (Some(start), end),
@@ -330,8 +332,8 @@ fn resolve(source: &TrackSource, range: NptRange, announced_ticks: u64) -> Optio
     let entry = match start {
         None => None,
         Some(start) if timeline.scale().is_backwards() => {
-            // Nothing lies before the beginning: players that name it with their first PLAY
-            // (ffmpeg) mean all of the file.
+            // Backward play from time zero would be empty: players that name zero in their first
+            // PLAY (ffmpeg) mean the whole file.
             let start = if start == 0 { file_end } else { start.min(file_end) };
             if end.is_some_and(|end| end >= start) {
                 return None;
@@ -343,8 +345,8 @@ fn resolve(source: &TrackSource, range: NptRange, announced_ticks: u64) -> Optio
                 return None;
             }
             let start = start.min(file_end);
-            // Clients that count from the first sample that they got (ffmpeg) ask for times that
-            // lie so much earlier, in milliseconds cut off.
+            // Clients that count from the first sample received (ffmpeg) request times that are
+            // earlier by the priming, truncated to milliseconds.
             let counted_from_first = match presentation.priming_ticks() {
                 0 => 0,
                 priming => priming.min(PRIMING_TICKS_MAX) + TICKS_PER_SECOND / 1000,
@@ -359,5 +361,5 @@ fn resolve(source: &TrackSource, range: NptRange, announced_ticks: u64) -> Optio
     Some(WantedTracks { entry, limit_ticks })
 }
 
-/// Priming of sound is less: two frames and a half of AAC at 44.1 kHz take 58 ms.
+/// Upper bound of audio priming: two and a half frames of AAC at 44.1 kHz last 58 ms.
 const PRIMING_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;

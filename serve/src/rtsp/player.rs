@@ -58,7 +58,7 @@ impl Connection {
     }
 }
 
-/// Plays the first `length` of the asset at `url`, to BYE or to a silence of a minute.
+/// Plays the first `length` of the asset at `url` until BYE or a minute of silence.
 pub(crate) async fn play((url, length): (String, Duration)) -> Played {
     let mut client = Client::new(&url).unwrap();
     let stream = TcpStream::connect((client.host(), client.port())).await.unwrap();

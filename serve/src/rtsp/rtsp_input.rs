@@ -2,7 +2,7 @@
 //! The receiving side of an RTSP connection: its own bytes, or the decoded bytes of an HTTP
 //! tunnel's upload half.
 //!
-//! An upload half may end and another may follow (clients close a POST after its promised length);
+//! An upload half may end and another may follow (clients close a POST after its declared length);
 //! the tunnel lives as long as its download half.
 //!
 //! Sources: `wire::rtsp::tunnel`.
@@ -33,7 +33,7 @@ pub(crate) enum RtspInput {
 
 /// Receiving side of a tunnel.
 pub(crate) struct TunnelInput {
-    /// The download half; its end is the tunnel's.
+    /// The download half; its end is the end of the tunnel.
     download: Arc<TcpStream>,
     place: TunnelPlace,
     upload: UploadHalf,
@@ -41,14 +41,14 @@ pub(crate) struct TunnelInput {
     buffer: Vec<u8>,
 }
 
-/// Reason why no bytes came.
+/// Reason why no bytes were received.
 #[derive(Debug)]
 pub(crate) enum NoInput {
     /// The peer has closed or failed.
     Closed,
-    /// Nothing came within the time-out.
+    /// No bytes arrived within the time-out.
     TimedOut,
-    /// The upload half is no base64.
+    /// The upload half is not base64.
     Malformed(Malformed),
 }
 
@@ -62,7 +62,7 @@ impl TunnelInput {
         TunnelInput { download, place, upload, decoder, buffer }
     }
 
-    /// Appends decoded bytes to `target`, which may be none at a border of base64.
+    /// Appends decoded bytes to `target`; possibly none, while a base64 group is incomplete.
     async fn read(&mut self, target: &mut Vec<u8>) -> Result<(), NoInput> {
         if !self.upload.first.is_empty() {
             let first = std::mem::take(&mut self.upload.first);
@@ -72,7 +72,7 @@ impl TunnelInput {
         tokio::select! {
             read = read_some(&self.upload.stream, &mut self.buffer) => match read {
                 0 => {
-                    // The client may go on with another POST.
+                    // The client may continue with another POST.
                     let next = timeout(NEXT_UPLOAD_WAIT, self.place.next_upload()).await;
                     let Ok(Some(upload)) = next else { return Err(NoInput::Closed) };
                     (self.upload, self.decoder) = (upload, TunnelDecoder::new());
@@ -88,7 +88,7 @@ impl TunnelInput {
                 (self.upload, self.decoder) = (upload, TunnelDecoder::new());
                 Ok(())
             }
-            // A client sends nothing on the download half; it only ends it.
+            // A client sends nothing on the download half; it only closes it.
             read = read_some(&self.download, &mut spare) => match read {
                 0 => Err(NoInput::Closed),
                 _ => Ok(()),
@@ -98,7 +98,7 @@ impl TunnelInput {
 }
 
 impl RtspInput {
-    /// Appends received bytes to `target`; at least one, unless a tunnel's half begins or ends.
+    /// Appends received bytes to `target`; at least one, unless a half of a tunnel begins or ends.
     pub(crate) async fn read(
         &mut self,
         target: &mut Vec<u8>,
@@ -124,7 +124,7 @@ impl RtspInput {
     }
 }
 
-/// Reads what is there; 0 when the peer has closed or failed.
+/// Reads the available bytes; returns 0 if the peer has closed or failed.
 pub(crate) async fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> usize {
     loop {
         if stream.readable().await.is_err() {
@@ -139,5 +139,5 @@ pub(crate) async fn read_some(stream: &TcpStream, buffer: &mut [u8]) -> usize {
 }
 
 const READ_BYTES: usize = 2048;
-/// Time for a client to follow a POST that has ended by another.
+/// Time for a client to open the next POST after one has ended.
 const NEXT_UPLOAD_WAIT: Duration = Duration::from_secs(10);

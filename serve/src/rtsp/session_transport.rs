@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way of a session's media and RTCP to its client.
+//! Transport of a session's media and RTCP to its client.
 //!
 //! Sources: RFC 2326 §10.12, §12.39; RFC 3550 §11.
 //! Does not send media (the pacer does).
@@ -25,7 +25,7 @@ pub(crate) enum SessionTransport {
         /// The client's end of the connection.
         peer: SocketAddr,
     },
-    /// A multicast group, to which the channel sends in any case.
+    /// A multicast group, to which the channel sends regardless of sessions.
     Multicast { peer: SocketAddr },
 }
 
@@ -52,7 +52,7 @@ impl SessionTransport {
         }
     }
 
-    /// Returns the address that receiver reports come from, by which the session is found.
+    /// Returns the source address of receiver reports, by which the session is found.
     pub(crate) fn rtcp_peer(&self) -> Option<SocketAddr> {
         match self {
             SessionTransport::Udp(udp) => Some(udp.rtcp_peer),
@@ -60,7 +60,7 @@ impl SessionTransport {
         }
     }
 
-    /// True when the media uses the RTSP connection itself, and ends with it.
+    /// True if the media uses the RTSP connection itself, and ends with it.
     pub(crate) fn is_interleaved(&self) -> bool {
         matches!(self, SessionTransport::Interleaved { .. })
     }
@@ -74,7 +74,7 @@ impl SessionTransport {
         }
     }
 
-    /// Sends the RTCP packet that ends a stream; a slow reader over TCP gets it later.
+    /// Sends the RTCP packet that ends a stream; a slow reader over TCP receives it later.
     pub(crate) fn send_bye(&self, packet: &[u8]) {
         match self {
             SessionTransport::Udp(_) => self.send_rtcp(packet),
@@ -85,7 +85,7 @@ impl SessionTransport {
         }
     }
 
-    /// Sends an RTCP packet; one for which there is no room is dropped.
+    /// Sends an RTCP packet; drops it if the send buffer is full.
     pub(crate) fn send_rtcp(&self, packet: &[u8]) {
         match self {
             SessionTransport::Udp(udp) => {
@@ -97,7 +97,7 @@ impl SessionTransport {
             SessionTransport::Interleaved { output, channels, .. } => {
                 output.send_rtcp(channels.rtcp, packet);
             }
-            // The others of the group have not asked for it.
+            // The other members of the group have not requested it.
             SessionTransport::Multicast { .. } => {}
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SETUP: chooses the transport of a session and enters the session in a pacer.
+//! Chooses the transport of a session in SETUP and enters the session in a pacer.
 //!
-//! The first offer of the client that this server can serve is taken (RFC 2326 §12.39). Over UDP a
-//! session costs a connected socket; interleaved it uses the connection it was set up on, and ends
-//! with it. A channel that is sent to a multicast group is granted as that group, and costs
-//! nothing.
+//! SETUP accepts the client's first transport offer that this server supports (RFC 2326 §12.39).
+//! Over UDP a session costs a connected socket; an interleaved session uses the connection of its
+//! SETUP, and ends with it. A channel that is sent to a multicast group is granted as that group,
+//! and costs nothing.
 //!
 //! Sources: RFC 2326 §10.4, §10.12, §12.39.
 //! The tracks of a file are set up one by one into one session, all over one kind of transport; a
@@ -39,12 +39,12 @@ use crate::rtsp::stream_session::{
     NewSession, RtpStream, SessionContent, SessionControl, StreamSession,
 };
 
-/// Transport that a session is to have.
+/// Transport chosen for a session.
 #[derive(Debug, Clone, Copy)]
 enum ChosenTransport {
     Udp(PortPair),
     Interleaved(ChannelPair),
-    /// The group to which the channel sends in any case.
+    /// The group to which the channel sends regardless of sessions.
     Multicast(GrantedTransport),
 }
 
@@ -61,7 +61,7 @@ impl RtspConnection {
         let full = |refused| self.refuse(request, Status::NotEnoughBandwidth, refused);
         let mut permit = self.server.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
         let asset = self.asset(request).await?;
-        // Admitted by the look-up before: this one is remembered.
+        // The look-up above has admitted the request; that grant is remembered.
         let user = self.admit(request).await?.user;
         self.reserve(chosen, &asset, user.clone(), &mut permit).map_err(full)?;
         let opened = |error| no_asset(request, &error);
@@ -86,8 +86,8 @@ impl RtspConnection {
         Ok(self.granted(request, &session, &session.first_stream(), chosen))
     }
 
-    /// Takes the session's part of the rates that may be sent, and refuses it where others would
-    /// become late. Media to a group is sent in any case.
+    /// Reserves the session's share of the permitted rates, and refuses the session if it would
+    /// make others late. Media to a group reserves nothing: it is sent regardless of sessions.
     fn reserve(
         &self,
         chosen: ChosenTransport,
@@ -113,7 +113,7 @@ impl RtspConnection {
         }
     }
 
-    /// Adds a track to a session that has one of the same file.
+    /// Adds a track to a session that already has one of the same file.
     async fn setup_track(
         &self,
         request: &Request,
@@ -151,7 +151,7 @@ impl RtspConnection {
         Ok(self.granted(request, &session, &stream, chosen))
     }
 
-    /// Returns the answer to a SETUP for which there is no port, socket or route.
+    /// Returns the response to a SETUP for which there is no port, socket or route.
     fn not_opened(&self, request: &Request, error: &std::io::Error) -> Response {
         if is_exhausted(error) || error.kind() == std::io::ErrorKind::AddrInUse {
             return self.refuse(request, Status::NotEnoughBandwidth, Refused::Sessions);
@@ -250,15 +250,15 @@ impl RtspConnection {
     /// Returns the channels the client wants if they are free, otherwise the first free pair;
     /// `None` when the connection has none left.
     fn free_channels(&self, wanted: Option<ChannelPair>) -> Option<ChannelPair> {
-        let mut taken = self.channels.lock().unwrap();
-        taken.retain(|_, session| session.strong_count() > 0);
+        let mut used = self.channels.lock().unwrap();
+        used.retain(|_, session| session.strong_count() > 0);
         let is_free =
-            |pair: &ChannelPair| !taken.contains_key(&pair.rtp) && !taken.contains_key(&pair.rtcp);
+            |pair: &ChannelPair| !used.contains_key(&pair.rtp) && !used.contains_key(&pair.rtcp);
         let pairs = (0..=254).step_by(2).map(|rtp| ChannelPair { rtp, rtcp: rtp + 1 });
         wanted.filter(is_free).or_else(|| pairs.into_iter().find(is_free))
     }
 
-    /// True when media may go to these ports: neither a service's port nor one of this server.
+    /// True if media may be sent to these ports: neither a system port nor one of this server.
     fn may_send_to(&self, ports: PortPair) -> bool {
         let (server, wanted) = (&self.server, [ports.rtp, ports.rtcp]);
         let is_low = wanted.iter().any(|&port| port < USER_PORTS);
@@ -290,7 +290,7 @@ impl RtspConnection {
             transport,
             receiver: Mutex::default(),
         });
-        // A viewer of a channel joins where it is when he plays.
+        // A viewer of a channel joins at the channel's position at the time of PLAY.
         let resume = if source.asset.window().is_some() { u64::MAX } else { 0 };
         let content = SessionContent::Stream(source);
         Ok(self.enter(chosen, (number, content), stream, pacer, (resume..end, permit)))
@@ -311,7 +311,7 @@ impl RtspConnection {
         Ok(self.enter(chosen, (number, content), stream, Some(pacer), (whole, permit)))
     }
 
-    /// Opens the transport of a track; returns both of its halves.
+    /// Opens the transport of a track; returns its control half and its pacer half.
     fn open_stream(
         &self,
         chosen: ChosenTransport,
@@ -320,7 +320,7 @@ impl RtspConnection {
     ) -> std::io::Result<(Arc<RtpStream>, PacedTrack)> {
         let presentation = &source.asset.presentation;
         let about = &presentation.tracks()[track];
-        // The connection carries all tracks.
+        // One connection carries all tracks, so the rate is that of the presentation.
         let (transport, target) = self.open_transport(chosen, presentation.bits_per_second())?;
         let target = target.ok_or(std::io::ErrorKind::Unsupported)?;
         let link = Arc::new(Link::default());
@@ -384,7 +384,7 @@ impl RtspConnection {
         session
     }
 
-    /// Enters the channels of an interleaved transport.
+    /// Enters the channels of an interleaved transport in the connection's table.
     fn take_channels(&self, chosen: ChosenTransport, session: &Arc<StreamSession>) {
         if let ChosenTransport::Interleaved(channels) = chosen {
             let mut by_channel = self.channels.lock().unwrap();
@@ -394,7 +394,7 @@ impl RtspConnection {
         }
     }
 
-    /// Opens a transport; media to a group needs no target.
+    /// Opens a transport; media to a group has no target of its own.
     fn open_transport(
         &self,
         chosen: ChosenTransport,
@@ -446,7 +446,7 @@ impl RtspConnection {
         let unsent = (bits_per_second / 8).clamp(UNSENT_BYTES.0, UNSENT_BYTES.1) as u32;
         let limited = output.lock().set_unsent_bytes_max(unsent, &mut SendStats::default());
         if let Err(error) = limited {
-            // The socket's own limit holds.
+            // The socket's own limit applies then.
             tracing::debug!("{error}");
         }
         let target = MediaTarget::Stream(StreamTarget::new(output.clone(), channels.rtp));
@@ -454,8 +454,8 @@ impl RtspConnection {
     }
 }
 
-/// Returns the index of the track that a SETUP names. Of a presentation with one track its address
-/// alone will do.
+/// Returns the index of the track that a SETUP names. A presentation with one track is also named
+/// by its own URL.
 fn track_of(request: &Request, presentation: &Presentation) -> Result<usize, Response> {
     let tracks = presentation.tracks().len();
     match asset_track(&request.path) {
@@ -466,11 +466,11 @@ fn track_of(request: &Request, presentation: &Presentation) -> Result<usize, Res
     }
 }
 
-/// First port for programs of users (RFC 6335 §6).
+/// First user port (RFC 6335 §6).
 const USER_PORTS: u16 = 1024;
 /// Least and most bytes that the kernel holds unsent for a reader over TCP.
 const UNSENT_BYTES: (u64, u64) = (128 << 10, 4 << 20);
-/// Body of 461.
+/// Body of the 461 response.
 const TRANSPORTS: &str = "RTP over UDP (Transport: RTP/AVP;unicast;client_port=PORT-PORT) to the \
     client's own address and RTP on this connection (Transport: \
     RTP/AVP/TCP;unicast;interleaved=0-1) are offered, with two channels of 0 to 255; \

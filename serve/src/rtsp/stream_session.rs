@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One client's session with its RTP streams on the control side, and the table of
-//! all sessions.
+//! One client's session with its RTP streams on the control side, and the table of all sessions.
 //!
 //! A session is found by its RTSP identifier (128 random bits, and only from the address that
 //! created it), by its RTCP address, and by its number (pacer events). It ends once, by
@@ -54,7 +53,7 @@ pub(crate) struct RtpStream {
 }
 
 impl RtpStream {
-    /// Returns what its receiver has reported.
+    /// Returns the state that its receiver has reported.
     pub(crate) fn receiver_view(&self) -> wire::rtcp::ReceiverView {
         *self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +66,7 @@ pub(crate) struct StreamSession {
     pub(crate) began: Instant,
     /// User who has logged in, if one has.
     pub(crate) user: OnceLock<String>,
-    /// The host that created the session; only this host may command it.
+    /// The host that created the session; requests from other hosts are refused.
     pub(crate) peer: IpAddr,
     pub(crate) content: SessionContent,
     /// Its RTP streams; at least one.
@@ -78,7 +77,7 @@ pub(crate) struct StreamSession {
     pub(crate) cname: String,
     /// Number of the control connection that created the session.
     pub(crate) connection: u64,
-    /// Time of silence after which it ends, as the answers to its SETUPs say.
+    /// Silence after which the session ends, as the responses to its SETUPs announce.
     pub(crate) timeout: Duration,
     pub(crate) control: Mutex<SessionControl>,
     /// Released when the session ends, before later holders drop the session.
@@ -144,27 +143,27 @@ impl StreamSession {
     }
 }
 
-/// The part of a session that commands and time change.
+/// State of a session that requests and timers change.
 pub(crate) struct SessionControl {
     pub(crate) state: wire::rtsp::RtspSession,
     /// First packet of the next PLAY without a range, and its end; due times for tracks.
     pub(crate) resume: u64,
     pub(crate) end: u64,
-    /// True when the next PLAY of tracks without a range goes on with each track's next packet.
+    /// True if the next PLAY of tracks without a range continues with each track's next packet.
     pub(crate) is_paused: bool,
     /// Shift of the current or last play.
     pub(crate) shift: Shift,
-    /// The same for tracks and for trick play: what is added to presentation time, in ticks.
+    /// The same for tracks and for trick play: the offset added to presentation time, in ticks.
     pub(crate) shift_ticks: i64,
-    /// Pictures that the current or last play shows; unset in normal play. While it is set, the
-    /// places above are its due times.
+    /// Pictures that the current or last play shows; `None` in normal play. While it is set,
+    /// `resume` and `end` are its due times.
     pub(crate) trick: Option<Arc<TrackSource>>,
     pub(crate) speed: Speed,
     /// Time of the next sender report.
     pub(crate) report_at: Duration,
     pub(crate) bye_sent: bool,
-    /// Number of PLAYs, queued ones included, so that the end of an earlier one is not taken for
-    /// that of a later.
+    /// Number of PLAYs, queued ones included; distinguishes the end of an earlier play from the end
+    /// of a later one.
     pub(crate) play: u64,
     /// Number of the play under way, or of the last one.
     pub(crate) under_way: u64,
@@ -175,14 +174,14 @@ pub(crate) struct SessionControl {
 }
 
 impl SessionControl {
-    /// Returns what the current or last play sends.
+    /// Returns the content that the current or last play sends.
     pub(crate) fn played<'a>(&'a self, content: &'a SessionContent) -> Played<'a> {
         Played::of(self.trick.as_ref(), content)
     }
 }
 
 impl<'a> Played<'a> {
-    /// Returns what a play sends that shows `pictures`, or the session's content.
+    /// Returns the content of a play that shows `pictures`, or the session's content without any.
     pub(crate) fn of(
         pictures: Option<&'a Arc<TrackSource>>,
         content: &'a SessionContent,

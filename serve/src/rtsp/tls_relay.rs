@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP over TLS (RTSPS): a relay between the client's connection and a plain one within this
-//! process.
+//! Serves RTSP over TLS (RTSPS) by a relay between the client's connection and a plain one within
+//! this process.
 //!
-//! Media on an RTSP connection leaves by paths that write to a socket (`writev`, `sendfile`), from
-//! pacer threads; the relay's loop encrypts what comes out at the other end of that socket. So
-//! every path, tunnel and limit works over TLS, unchanged. The pair is a connection over loopback,
-//! and its other end is checked to be ours.
+//! Pacer threads send media on an RTSP connection by paths that write to a socket (`writev`,
+//! `sendfile`); the relay's loop encrypts the bytes received at the other end of that socket. So
+//! every path, tunnel and limit works unchanged over TLS. The socket pair is a connection over
+//! loopback, and the relay verifies that this process opened its other end.
 //!
 //! Costs, beside the cipher, two copies and two system calls per [`RELAY_BYTES`], and two more
-//! descriptors a connection, which is counted as three ([`crate::limits`]). Media over UDP does not
-//! pass here and is not encrypted (RFC 2326 has nothing for it; SRTP would be needed).
+//! descriptors a connection, which is counted as three ([`crate::limits`]). Media over UDP bypasses
+//! the relay and is not encrypted (RFC 2326 defines no encryption for it; SRTP would be needed).
 //!
 //! Sources: RFC 7826 §19.2 (`rtsps`, which RTSP 1.0 servers use alike).
 //! Does not encrypt in the kernel.
@@ -46,14 +46,14 @@ pub(crate) async fn connection(
         Ok(client) => client,
         Err(failure) => return tracing::debug!("rtsps {peer}: {failure}"),
     };
-    // What waits here is not seen by the pacer either.
+    // The pacer cannot see bytes that wait in this socket, so they are limited.
     let _ = paths::limit_unsent_bytes(client.get_ref().0.as_fd(), SOCKET_BYTES);
     let (mut relayed, served) = match timeout(PAIR_WAIT, pair()).await {
         Ok(Ok(pair)) => pair,
         Ok(Err(error)) => return tracing::warn!("rtsps {peer}: a pair on loopback: {error}"),
         Err(_) => return tracing::warn!("rtsps {peer}: a pair on loopback: not connected in time"),
     };
-    // The pair takes the place of two connections, or the client is refused.
+    // The pair counts as two connections; over a limit the client is refused.
     let permits = (|| {
         let limits = &server.limits;
         Ok((limits.connect(peer.ip(), &relayed)?, limits.connect(peer.ip(), &served)?))
@@ -73,7 +73,7 @@ pub(crate) async fn connection(
         }
     });
     let _ended = AbortOnDrop(serving.abort_handle());
-    // Both connections close where this ends.
+    // Both connections close when this task ends.
     let mut relaying = Box::pin(async move {
         let (client, relayed) = (&mut client, &mut relayed);
         let relay = copy_bidirectional_with_sizes(client, relayed, RELAY_BYTES, RELAY_BYTES);
@@ -82,14 +82,14 @@ pub(crate) async fn connection(
         }
     });
     tokio::select! {
-        // The session ends by itself when its connection has closed.
+        // The session ends by itself once its connection has closed.
         _ = &mut relaying => drop(timeout(LINGER, &mut serving).await),
-        // What was sent last may still be on its way to the client.
+        // The last bytes sent may still be in flight to the client.
         _ = &mut serving => drop(timeout(LINGER, &mut relaying).await),
     }
 }
 
-/// Ends the task that serves when the relay is dropped.
+/// Aborts the serving task when the relay is dropped.
 struct AbortOnDrop(tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -98,17 +98,17 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Connects two sockets over loopback; the second belongs to no runtime yet.
+/// Connects two sockets over loopback; the second is registered with no runtime yet.
 async fn pair() -> std::io::Result<(TcpStream, std::net::TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let socket = TcpSocket::new_v4()?;
-    // What lies between pacer and client is not seen by the pacer, so it is kept short.
+    // The pacer cannot see bytes between it and the client, so these buffers are small.
     socket.set_send_buffer_size(SOCKET_BYTES)?;
     socket.set_recv_buffer_size(SOCKET_BYTES)?;
     let ours = socket.connect(listener.local_addr()?).await?;
     let own = ours.local_addr()?;
     loop {
-        // Another process may find the port before us.
+        // Another process may connect to the port first.
         let (other, from) = listener.accept().await?;
         if from == own {
             ours.set_nodelay(true)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pairs the two HTTP connections of an RTSP tunnel by cookie and host.
 //!
-//! The download half (GET) is answered and enters the table; upload halves (POST) with its cookie,
-//! from the same host, are handed to it. A half without the other is closed after
+//! The download half (GET) is answered and enters the table; it receives the upload halves (POST)
+//! with its cookie from the same host. A half without the other is closed after
 //! [`OTHER_HALF_WAIT`]. The table holds at most one entry a connection, so the limits on
 //! connections bound it.
 //!
@@ -32,9 +32,9 @@ pub(crate) struct Tunnels {
 /// Upload half of a tunnel: the connection of a POST.
 pub(crate) struct UploadHalf {
     pub(crate) stream: Arc<TcpStream>,
-    /// Bytes of the body that came with the head.
+    /// Bytes of the body that were received with the head.
     pub(crate) first: Vec<u8>,
-    /// Dropped when the tunnel leaves this half; the POST's task waits for it.
+    /// Dropped when the tunnel leaves this half; the task of the POST waits for that.
     _held: oneshot::Sender<()>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct TunnelPlace {
 }
 
 impl TunnelPlace {
-    /// Waits for the next upload half; `None` never comes while the place is held.
+    /// Waits for the next upload half; never returns `None` while the entry is in the table.
     pub(crate) async fn next_upload(&mut self) -> Option<UploadHalf> {
         self.uploads.recv().await
     }
@@ -65,7 +65,7 @@ impl Tunnels {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a download half; `None` when one with the same cookie is there.
+    /// Enters a download half; returns `None` if the table has one with the same cookie.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cookie: &str) -> Option<TunnelPlace> {
         let key = (peer.to_canonical(), cookie.to_owned());
         let (sender, uploads) = mpsc::channel(UPLOADS_WAITING_MAX);
@@ -76,8 +76,8 @@ impl Tunnels {
         Some(TunnelPlace { tunnels: self.clone(), key, uploads })
     }
 
-    /// Hands an upload half to its tunnel and waits until the tunnel leaves it; false when there is
-    /// no such tunnel.
+    /// Hands an upload half to its tunnel and waits until the tunnel leaves it; returns false if
+    /// there is no such tunnel.
     pub(crate) async fn hand_over(
         &self,
         peer: IpAddr,
@@ -108,8 +108,8 @@ impl Tunnels {
     }
 }
 
-/// Reads the head of a tunnel's half behind `first`, its first bytes; returns the request and the
-/// bytes behind it, or `None` when the peer closes or takes longer than `wait`.
+/// Reads the head of a tunnel's half, which begins with the bytes of `first`. Returns the request
+/// and the bytes behind the head, or `None` if the peer closes or needs longer than `wait`.
 pub(crate) async fn read_head(
     stream: &TcpStream,
     first: Vec<u8>,
@@ -136,7 +136,7 @@ pub(crate) async fn read_head(
     timeout(wait, reading).await.unwrap_or(None)
 }
 
-/// Returns status line and reason of a refused half (RFC 9110 §15.5.5, §15.5.10).
+/// Returns the status line and the reason for a refused half (RFC 9110 §15.5.5, §15.5.10).
 pub(crate) fn without_partner(half: TunnelHalf) -> (&'static str, &'static str) {
     match half {
         TunnelHalf::Download => {
@@ -150,8 +150,8 @@ pub(crate) fn without_partner(half: TunnelHalf) -> (&'static str, &'static str) 
 
 /// Time for the upload half to follow the download half.
 pub(crate) const OTHER_HALF_WAIT: Duration = Duration::from_secs(10);
-/// Time for a download half that was overtaken by its upload half.
+/// Time for a download half to arrive after its upload half.
 const DOWNLOAD_WAIT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Upload halves of a tunnel that wait for their turn.
+/// Most upload halves of a tunnel that wait in its queue.
 const UPLOADS_WAITING_MAX: usize = 2;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listening sockets from a service manager, as systemd hands them over.
+//! Listening sockets from a service manager, as systemd passes them.
 //!
-//! `LISTEN_PID` names the process they are for, `LISTEN_FDS` how many there are, from descriptor 3
-//! on, and `LISTEN_FDNAMES` their names, with colons between. Each is checked: a TCP socket that
-//! listens, with a name that a server has a use for, and no name twice.
+//! `LISTEN_PID` is the process they are for, `LISTEN_FDS` their number, from descriptor 3 on, and
+//! `LISTEN_FDNAMES` their names, with colons between. Each is checked: it must be a listening TCP
+//! socket with a name that a server uses, and no name may occur twice.
 //!
 //! Sources: sd_listen_fds(3); systemd.socket(5).
-//! Does not remove the variables from the environment; those who start programs leave them out.
+//! Does not remove the variables from the environment; callers that start programs omit them.
 
 use std::ffi::OsString;
 use std::net::TcpListener;
@@ -19,16 +19,16 @@ use super::{ListenerName, ListeningSockets};
 use crate::error::Error;
 
 impl ListeningSockets {
-    /// Takes the sockets that a service manager has opened for this process; none without one. Must
-    /// be called once, before the process starts others.
+    /// Adopts the sockets that a service manager has opened for this process; none without one.
+    /// Must be called once, before the process starts others.
     ///
     /// # Errors
-    /// [`Error::Option`]: a descriptor is not there, is no listening TCP socket, or has a name
+    /// [`Error::Option`]: a descriptor does not exist, is no listening TCP socket, or has a name
     /// without a use.
     pub fn from_manager() -> Result<ListeningSockets, Error> {
         let variable = |name| std::env::var_os(name).map(OsString::into_string);
         let text = |name| variable(name).and_then(Result::ok);
-        // Variables of another process have come down through the environment.
+        // The variables may be inherited and meant for another process.
         let own = std::process::id().to_string();
         if text("LISTEN_PID").as_deref() != Some(own.as_str()) {
             return Ok(ListeningSockets::default());
@@ -37,12 +37,12 @@ impl ListeningSockets {
         let names = text(NAMES).unwrap_or_default();
         let mut sockets = ListeningSockets::default();
         for (number, name) in numbered(&count, &names)? {
-            let taken = paths::take_inherited(number).map_err(|error| Error::Option {
+            let inherited = paths::take_inherited(number).map_err(|error| Error::Option {
                 option: COUNT,
                 found: format!("descriptor {number}: {error}"),
                 cure: "the service manager has to pass it on; remove the variable otherwise".into(),
             })?;
-            sockets.give(name, listener(taken, number, name)?, true);
+            sockets.give(name, listener(inherited, number, name)?, true);
         }
         Ok(sockets)
     }
@@ -58,7 +58,7 @@ fn numbered(count: &str, names: &str) -> Result<Vec<(RawFd, ListenerName)>, Erro
                 cure: format!("a server has a use for 1 to {} sockets", ListenerName::ALL.len()),
             }
         })?;
-    let mut taken = Vec::with_capacity(found);
+    let mut descriptors = Vec::with_capacity(found);
     let mut words = names.split(':');
     for number in FIRST..FIRST + found as RawFd {
         let word = words.next().unwrap_or_default();
@@ -73,17 +73,17 @@ fn numbered(count: &str, names: &str) -> Result<Vec<(RawFd, ListenerName)>, Erro
         let Some(name) = ListenerName::parse(word) else {
             return Err(fault(format!("descriptor {number} is named {word:?}")));
         };
-        if taken.iter().any(|(_, other)| *other == name) {
+        if descriptors.iter().any(|(_, other)| *other == name) {
             return Err(fault(format!("descriptor {number} is a second {word:?}")));
         }
-        taken.push((number, name));
+        descriptors.push((number, name));
     }
-    Ok(taken)
+    Ok(descriptors)
 }
 
 /// Checks that a descriptor is a TCP socket that listens.
-fn listener(taken: OwnedFd, number: RawFd, name: ListenerName) -> Result<TcpListener, Error> {
-    let socket = taken.as_fd();
+fn listener(descriptor: OwnedFd, number: RawFd, name: ListenerName) -> Result<TcpListener, Error> {
+    let socket = descriptor.as_fd();
     let is_stream = socket_type(socket) == Ok(SocketType::STREAM);
     let domain = socket_domain(socket);
     let is_internet = domain == Ok(AddressFamily::INET) || domain == Ok(AddressFamily::INET6);
@@ -92,7 +92,7 @@ fn listener(taken: OwnedFd, number: RawFd, name: ListenerName) -> Result<TcpList
         (false, _) => "no TCP socket",
         (true, false) => "a TCP socket that does not listen",
         (true, true) => {
-            let listener = TcpListener::from(taken);
+            let listener = TcpListener::from(descriptor);
             let prepared = listener.set_nonblocking(true);
             return prepared.map(|()| listener).map_err(|source| Error::Host {
                 call: "ioctl FIONBIO",
@@ -155,8 +155,8 @@ mod tests {
             let error = listener(descriptor, 3, ListenerName::Http).unwrap_err().to_string();
             assert!(error.contains(&format!("descriptor 3, http: {words}; write")), "{error}");
         }
-        let taken = listener(tcp.into(), 3, ListenerName::Http).unwrap();
-        assert_eq!(taken.local_addr().unwrap(), address);
-        assert_eq!(taken.accept().map(|_| ()).unwrap_or_default(), ());
+        let accepted = listener(tcp.into(), 3, ListenerName::Http).unwrap();
+        assert_eq!(accepted.local_addr().unwrap(), address);
+        assert_eq!(accepted.accept().map(|_| ()).unwrap_or_default(), ());
     }
 }

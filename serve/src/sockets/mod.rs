@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sockets that a server opens before anything else, or is given open.
+//! The sockets that a server opens before anything else, or receives open.
 //!
-//! They come from three places: from a service manager that listens in the server's place
-//! ([`ListeningSockets::from_manager`]), from the process that this one follows
-//! ([`crate::Predecessor`]), or from this host ([`ListeningSockets::open`]). A caller opens them
-//! before it drops its privileges, so ports below 1024 need no privilege afterwards; a server that
-//! is given none opens its own.
+//! They have three sources: a service manager that listens in the server's place
+//! ([`ListeningSockets::from_manager`]), the process that this one follows
+//! ([`crate::Predecessor`]), or this host ([`ListeningSockets::open`]). A caller opens them before
+//! it drops its privileges, so ports below 1024 need no privilege afterwards; a server that
+//! receives none opens its own.
 //!
 //! Costs a descriptor a listener for as long as the server accepts: the duplicate that a successor
 //! is given.
@@ -110,7 +110,7 @@ impl ListeningSockets {
         is_managed.then(|| self.address(name)).flatten()
     }
 
-    /// Opens a listener at `address`, unless there is one already that serves it.
+    /// Opens a listener at `address`, unless an existing one serves it already.
     ///
     /// # Errors
     /// [`Error::Listen`]: the address is in use, or not this host's.
@@ -132,7 +132,7 @@ impl ListeningSockets {
         self.sockets[name as usize] = None;
     }
 
-    /// Opens what the configuration names and is not there yet.
+    /// Opens the listeners that the configuration names and that are not open yet.
     pub(crate) fn open_missing(&mut self, config: &Config) -> Result<(), Error> {
         self.open(ListenerName::Rtsp, config.rtsp)?;
         self.open(ListenerName::Http, config.http)?;
@@ -175,7 +175,7 @@ impl ListeningSockets {
     }
 }
 
-/// True when a socket bound to `bound` is what `wanted` asks for.
+/// True if a socket bound to `bound` satisfies `wanted`.
 fn is_met(wanted: SocketAddr, bound: SocketAddr) -> bool {
     wanted.ip() == bound.ip() && (wanted.port() == 0 || wanted.port() == bound.port())
 }
@@ -210,7 +210,7 @@ mod tests {
         let other = "127.0.0.2:0".parse().unwrap();
         sockets.open(ListenerName::Http, other).unwrap();
         assert_eq!(sockets.address(ListenerName::Http).unwrap().ip(), other.ip());
-        // What a service manager keeps is served whatever the configuration says.
+        // A service manager's socket is served regardless of the configuration.
         let managed = TcpListener::bind(ANY).unwrap();
         let address = managed.local_addr().ok();
         sockets.give(ListenerName::Http, managed, true);
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn a_port_in_use_is_refused_by_the_name_of_its_setting() {
         let mut sockets = ListeningSockets::default();
-        let taken = TcpListener::bind(ANY).unwrap();
-        let error = sockets.open(ListenerName::Rtsps, taken.local_addr().unwrap()).unwrap_err();
+        let occupied = TcpListener::bind(ANY).unwrap();
+        let error = sockets.open(ListenerName::Rtsps, occupied.local_addr().unwrap()).unwrap_err();
         assert!(error.to_string().starts_with("RTSPS address 127.0.0.1:"), "{error}");
     }
 }

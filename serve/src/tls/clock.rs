@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time of handshakes and tickets; there is none while this host's clock is before 1970.
+//! Time of handshakes and tickets; unavailable while this host's clock is before 1970.
 //!
-//! `rustls-pki-types` counts seconds since 1970 and panics before: at the start of a server, where
+//! `rustls-pki-types` counts seconds since 1970 and panics before: at the start of a server, when
 //! keys of tickets are made, and in each handshake of a client that may have a ticket. So the time
-//! is looked at before either, a handshake is refused by name, and tickets are neither made nor
-//! read meanwhile.
+//! is checked before either; meanwhile handshakes are refused with this reason, and tickets are
+//! neither made nor read.
 //!
 //! Sources: rustls 0.23 `TimeProvider`, `ProducesTickets`, `TicketRotator` (which reads the clock
 //! itself).
-//! Does not judge whether the time is right.
+//! Does not check that the time is right.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,7 +28,7 @@ impl TimeProvider for WallClock {
     }
 }
 
-/// Tickets that are made and read while there is a time.
+/// Makes and reads tickets while there is a time.
 #[derive(Debug)]
 pub(super) struct TimedTickets {
     pub(super) tickets: Arc<dyn ProducesTickets>,

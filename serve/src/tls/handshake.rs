@@ -6,8 +6,9 @@
 //! most (three after a retry). The time-out bounds a client that sends them a byte at a time.
 //! rustls refuses renegotiation and TLS 1.1 and older with an alert.
 //!
-//! The first byte tells clients without TLS (RFC 8446 §5.1: a record of a handshake begins with
-//! 22); it is peeked at, one system call a connection, and they are answered in their own protocol.
+//! The first byte reveals clients without TLS (RFC 8446 §5.1: a record of a handshake begins with
+//! 22). It is peeked at, one system call a connection, and such clients are answered in their own
+//! protocol.
 //!
 //! Does not limit connections ([`crate::limits`] does) or serve them.
 
@@ -24,8 +25,8 @@ use super::record_socket::{ClientTls, RecordSocket};
 use super::terms::{TlsTerms, TlsUse};
 use super::{TlsCounters, plain_request};
 
-/// Reason why a handshake did not complete. Each but `WithoutTime` is the peer's or the network's
-/// doing, so none is logged above `debug`.
+/// Reason why a handshake did not complete. The peer or the network causes each but `WithoutTime`,
+/// so none is logged above `debug`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeFailure {
     /// The peer did not complete the handshake in time.

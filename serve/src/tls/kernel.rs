@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections of HTTPS that the kernel encrypts and decrypts (kernel TLS, kTLS).
 //!
-//! rustls makes the handshake; then the keys go to the kernel, where it has them tried at start
-//! with this version and cipher, and the answers of HTTP/1 leave by the paths of plain connections:
-//! a download is a `sendfile` again. Where the host has no module `tls`, rustls encrypts as well.
+//! rustls performs the handshake. If the kernel passed a test with this version and cipher at
+//! start, it then receives the keys, and the answers of HTTP/1 are sent by the paths of plain
+//! connections: a download is a `sendfile` again. On a host without the module `tls`, rustls
+//! encrypts as well.
 //!
-//! This module does what the kernel does not. An alert of the peer ends the connection. So does a
-//! message of a handshake: Linux before 6.14 cannot change keys, and rustls gives the next ones
-//! only to its unbuffered interface. A client that updates its keys (RFC 8446 §4.6.3, after
-//! hundreds of gigabytes) or renegotiates is answered to its last request and sees the connection
-//! closed, as it sees an idle one closed.
+//! This module implements the parts that the kernel lacks. An alert of the peer ends the
+//! connection. So does a handshake message: Linux before 6.14 cannot change keys, and rustls
+//! exports the next ones only through its unbuffered interface. A client that updates its keys (RFC
+//! 8446 §4.6.3, after hundreds of gigabytes) or renegotiates gets the answer to its last request
+//! and sees the connection closed, like an idle one.
 //!
-//! Counted in a guest with Debian's 6.12 on an emulated processor that has AES instructions and
-//! not VAES, a byte costs the kernel 3.3 to 3.4 instructions of cipher and TCP, and the server 3.7
-//! where it encrypts: 2.2 of its own and 1.5 of the kernel's, with two copies through the caches.
-//! Where the processor has VAES and the kernel does not use it (before 6.11), the server's cipher
-//! is the faster one: `--kernel-tls off`.
+//! Counted in a guest with Debian's 6.12 on an emulated processor that has AES instructions and not
+//! VAES, a byte costs the kernel 3.3 to 3.4 instructions of cipher and TCP. If the server encrypts,
+//! it costs 3.7: 2.2 of its own and 1.5 of the kernel's, with two copies through the caches. If the
+//! processor has VAES and the kernel does not use it (before 6.11), the server's cipher is the
+//! faster one: `--kernel-tls off`.
 //!
 //! Records under a key are limited ([`RECORDS_MAX`]); the answer that would exceed the limit ends
-//! there, with the connection, and clients resume it by a range. Long answers have 64 GiB at
-//! least.
+//! there, with the connection, and clients resume it by a range. Long answers have 64 GiB at least.
 //!
 //! Sources: Linux `Documentation/networking/tls.rst`; RFC 8446 §5.5 (limits), §6.1 (close_notify).
 //! Does not serve HTTP/2, whose frames are made in this process, or RTSPS.
@@ -50,12 +50,12 @@ pub(crate) struct KernelTlsStream {
     stream: TcpStream,
     /// Most records that may have been sent.
     records: u64,
-    /// True once the peer was told an error, behind which nothing is sent.
+    /// True once an error was sent to the peer, behind which nothing is sent.
     is_failed: bool,
 }
 
 impl KernelTls {
-    /// Tries all versions and ciphers, over loopback; `None` where the kernel has none.
+    /// Tries all versions and ciphers, over loopback; `None` if the kernel supports none.
     pub(super) fn probe() -> Option<KernelTls> {
         let mut found = Vec::new();
         for version in [TlsVersion::Tls13, TlsVersion::Tls12] {
@@ -73,15 +73,15 @@ impl KernelTls {
         Some(KernelTls(found))
     }
 
-    /// Readies a connection for [`KernelTlsStream::start`]; returns its version and cipher, or
-    /// `None` where it cannot be handed over and goes on as before.
+    /// Prepares a connection for [`KernelTlsStream::start`]; returns its version and cipher, or
+    /// `None` if it cannot be handed over and continues unchanged.
     pub(super) fn suits(&self, stream: &mut ClientTls) -> Option<(TlsVersion, RecordCipher)> {
         let (socket, session) = stream.get_mut();
         let terms = terms_of(session).filter(|terms| self.0.contains(terms))?;
-        // Nothing may be under way: it would be lost, or encrypted twice.
+        // No data may be in transit: it would be lost, or encrypted twice.
         let is_read = session.process_new_packets().ok()?.plaintext_bytes_to_read() > 0;
         let is_idle = socket.is_between_records() && !session.wants_write() && !is_read;
-        // The kernel takes no connection whose peer has closed its side.
+        // The kernel rejects a connection whose peer has closed its side.
         (is_idle && ready_kernel_tls(socket.as_fd()).is_ok()).then_some(terms)
     }
 }
@@ -90,7 +90,7 @@ impl KernelTlsStream {
     /// Hands a connection that [`KernelTls::suits`] to the kernel.
     ///
     /// # Errors
-    /// The kernel has no memory, or rustls gives no keys; the connection is lost.
+    /// The kernel has no memory, or rustls exports no keys; the connection is lost.
     pub(crate) fn start(
         stream: ClientTls,
         (version, cipher): (TlsVersion, RecordCipher),
@@ -106,18 +106,18 @@ impl KernelTlsStream {
         Ok(KernelTlsStream { stream, records: sending.sequence, is_failed: false })
     }
 
-    /// Returns the connection, which takes and gives plain bytes.
+    /// Returns the connection, which reads and writes plain bytes.
     pub(crate) fn tcp(&self) -> &TcpStream {
         &self.stream
     }
 
     fn alert(&self, level: u8, description: u8) {
-        // A peer that takes nothing, or is gone, needs no alert.
+        // A peer that reads nothing, or is gone, needs no alert.
         let _ = send_record(self.stream.as_fd(), CONTENT_TYPE_ALERT, &[level, description]);
     }
 
-    /// Counts the records of an answer, and shortens it to those that the key may encrypt; false
-    /// where the connection has to be closed behind it.
+    /// Counts the records of an answer, and shortens it to those that the key may encrypt; false if
+    /// the connection has to be closed after it.
     pub(crate) fn may_send(&mut self, response: &mut Response) -> bool {
         let bytes_max = RECORDS_MAX.saturating_sub(self.records) * RECORD_BYTES_LEAST;
         let is_whole = shorten(&mut response.parts, bytes_max);
@@ -132,11 +132,11 @@ impl KernelTlsStream {
 }
 
 impl AsyncRead for KernelTlsStream {
-    /// Reads data; nothing more where the peer has closed, an error where it changes keys.
+    /// Reads data; returns nothing more if the peer has closed, and an error if it changes keys.
     ///
     /// A record of another type ends a read early, so a read that does not fill the buffer has not
-    /// drained the socket as tokio's own reads take it to have. Bytes that begin no record set an
-    /// error that wakes no reader: then the connection ends by its time-out.
+    /// drained the socket, contrary to the assumption of tokio's own reads. Bytes that begin no
+    /// record set an error that wakes no reader: then the connection ends by its time-out.
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -175,7 +175,7 @@ impl AsyncRead for KernelTlsStream {
     }
 }
 
-/// Returns how a record that is no data ends the connection: without an error where the peer has
+/// Returns how a record that is no data ends the connection: without an error if the peer has
 /// closed it.
 fn end(content_type: u8, content: &[u8]) -> io::Result<()> {
     match (content_type, content) {
@@ -203,8 +203,8 @@ impl AsyncWrite for KernelTlsStream {
         Pin::new(&mut self.get_mut().stream).poll_flush(context)
     }
 
-    /// Tells the peer that nothing follows, and closes this side. Records that TCP had no room for
-    /// are lost.
+    /// Sends the peer close_notify, and closes this side. Records for which TCP had no room are
+    /// lost.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.is_failed {

@@ -54,8 +54,8 @@ pub enum TlsSource {
 }
 
 impl TlsSource {
-    /// Loads the certificate of files, as a server does; returns its description. Of a self-signed
-    /// one nothing is there to load before a server makes it.
+    /// Loads the certificate of files, as a server does; returns its description. A self-signed
+    /// certificate does not exist before a server makes it, so none is loaded.
     ///
     /// # Errors
     /// [`Error::Setting`]: the files cannot be used.

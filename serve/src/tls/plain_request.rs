@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers a client that speaks HTTP or RTSP without TLS to a port of TLS.
+//! Answers a client that sends HTTP or RTSP without TLS to a port of TLS.
 //!
-//! The answer is 400 and the address with the right scheme: a person who typed `http://` reads it.
-//! It is not a redirect: the request, with its cookies and tokens, was sent in the clear already,
-//! and a silent redirect would hide that.
+//! The answer is 400 and the address with the right scheme, for a person who typed `http://`. It is
+//! not a redirect: the request, with its cookies and tokens, was sent in the clear already, and a
+//! silent redirect would hide that.
 //!
 //! Sources: RFC 9112 §3 (HTTP/1.1), RFC 2326 §4.3 and §12.17 (RTSP, CSeq).
 //! Does not parse the request beyond its first line and two headers.
@@ -93,7 +93,7 @@ fn is_digits(text: &str) -> bool {
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Most bytes read of a request before it is answered.
 const REQUEST_BYTES_MAX: usize = 4096;
-/// Most bytes read of a peer that goes on sending.
+/// Most bytes read from a peer that keeps sending.
 const DRAINED_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client's socket, which can be read record by record during the handshake.
 //!
-//! The kernel can take a connection over only where nothing behind the handshake has been read, and
-//! a client's first request often lies right behind it. So a socket of a connection that the kernel
-//! may take over ends each poll behind one record: whoever reads decides about the next one in
-//! another poll. Costs two reads and a poll a record, of some three records a connection.
+//! The kernel can accept a connection only if nothing behind the handshake has been read, and a
+//! client's first request often follows it directly. So the socket of such a connection ends each
+//! poll at the end of one record, and the reader decides about the next record in another poll.
+//! Costs two reads and a poll a record, of some three records a connection.
 //!
 //! Sources: RFC 8446 §5.1 (header of a record).
 //! Does not look into records; bytes that are no record are rustls's to refuse.
@@ -28,7 +28,7 @@ pub(crate) struct RecordSocket {
 }
 
 enum Reading {
-    /// As much as there is.
+    /// Reads all available bytes.
     Freely,
     /// A record has ended in this poll.
     BetweenPolls,
@@ -39,7 +39,7 @@ enum Reading {
 }
 
 impl RecordSocket {
-    /// Takes a connection of which nothing was read yet.
+    /// Wraps a connection of which no byte was read yet.
     pub(super) fn new(stream: TcpStream, is_by_record: bool) -> RecordSocket {
         let reading = if is_by_record { Reading::START } else { Reading::Freely };
         RecordSocket { stream, reading }
@@ -50,12 +50,12 @@ impl RecordSocket {
         &self.stream
     }
 
-    /// True where whole records were read and not a byte behind them.
+    /// True if whole records were read and not a byte behind them.
     pub(super) fn is_between_records(&self) -> bool {
         matches!(self.reading, Reading::BetweenPolls | Reading::Header { filled: 0, .. })
     }
 
-    /// Reads as much as there is from now on.
+    /// Reads all available bytes from now on.
     pub(crate) fn read_freely(&mut self) {
         self.reading = Reading::Freely;
     }
@@ -68,7 +68,7 @@ impl RecordSocket {
 impl Reading {
     const START: Reading = Reading::Header { filled: 0, header: [0; HEADER_BYTES] };
 
-    /// Notes bytes that were read.
+    /// Records bytes that were read.
     fn advance(&mut self, bytes: &[u8]) {
         match self {
             Reading::Freely | Reading::BetweenPolls => {}

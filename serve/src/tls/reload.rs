@@ -52,7 +52,7 @@ enum Origin {
     Fixed,
 }
 
-/// Certificate and key file, as they were when last read.
+/// Certificate and key file, in the state of the last read.
 struct WatchedFiles {
     cert: PathBuf,
     key: PathBuf,
@@ -109,8 +109,8 @@ impl Reloader {
         self.slot.clone()
     }
 
-    /// Starts the thread; it ends when the returned sender is dropped, and goes on with what is
-    /// sent.
+    /// Starts the thread; it ends when the returned sender is dropped, and continues with each
+    /// reloader that the sender sends.
     pub(super) fn start(self) -> Result<Sender<Reloader>, Error> {
         let (stop, stopped) = channel();
         let spawned = std::thread::Builder::new()
@@ -135,7 +135,7 @@ impl Reloader {
         }
     }
 
-    /// Shows its certificate to all that use `slot`, from now on.
+    /// Shows its certificate in all handshakes that use `slot`, from now on.
     pub(super) fn take_over(&mut self, slot: Arc<CertificateSlot>) {
         slot.swap(self.slot.current());
         self.slot = slot;
@@ -215,7 +215,7 @@ impl Reloader {
     fn warn_of_dates(&mut self, now: SystemTime) {
         let Some(fault) = self.validity.fault(now) else { return };
         let is_due = self.warned.is_none_or(|warned| {
-            // A clock that was set back is no reason for silence.
+            // A clock that was set back must not suppress the warning.
             now.duration_since(warned).is_ok_and(|since| since >= WARN_EVERY) || now < warned
         });
         if is_due {
@@ -277,7 +277,7 @@ impl FileState {
     }
 }
 
-/// Longest delay until a change is seen.
+/// Longest delay until a change is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Least time between two warnings of the dates.
 const WARN_EVERY: Duration = Duration::from_secs(3600);

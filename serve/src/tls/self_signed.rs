@@ -34,7 +34,7 @@ use super::certificates::Certificate;
 use super::validity::{Validity, unix_s};
 use crate::error::Error;
 
-/// Maker and keeper of self-signed certificates.
+/// Creates and stores self-signed certificates.
 pub(super) struct SelfSigned {
     /// Folder that it is kept in.
     folder: Option<PathBuf>,
@@ -47,7 +47,7 @@ impl SelfSigned {
         SelfSigned { folder: cache.map(|cache| cache.join("tls")), names }
     }
 
-    /// Returns the kept certificate if it can be used, else a new one.
+    /// Returns the kept certificate if it can be used, otherwise a new one.
     pub(super) fn open(
         &self,
         provider: &CryptoProvider,
@@ -68,7 +68,7 @@ impl SelfSigned {
         }
     }
 
-    /// Makes a certificate and keeps it; a warning is logged where it cannot be kept.
+    /// Makes a certificate and keeps it; logs a warning if it cannot be kept.
     pub(super) fn make(
         &self,
         provider: &CryptoProvider,

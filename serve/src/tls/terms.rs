@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Versions, protocols, tickets and the certificate of handshakes.
 //!
-//! A `rustls::ServerConfig` for each use lives as long as the server; a new certificate is swapped
-//! beneath both. So a handshake costs a read lock and two reference counts more than with a fixed
-//! certificate, connections keep the certificate of their handshake, and tickets stay valid over a
-//! reload. That is safe: a ticket is sealed with a key of its own that changes every six hours and
-//! has nothing to do with the certificate's, and a resumed session goes on with what the client
-//! verified at its first handshake (RFC 8446 §2.2). The uses have tickets of their own, so that a
-//! session of one protocol is not resumed by the other.
+//! A `rustls::ServerConfig` for each use exists as long as the server; a new certificate is swapped
+//! in beneath both. So a handshake costs a read lock and two reference counts more than with a
+//! fixed certificate, connections keep the certificate of their handshake, and tickets stay valid
+//! over a reload. That is safe: a ticket is sealed with a key of its own that changes every six
+//! hours and is unrelated to the certificate's key, and a resumed session relies on the client's
+//! verification at its first handshake (RFC 8446 §2.2). The uses have tickets of their own, so that
+//! a session of one protocol is not resumed by the other.
 //!
 //! Cipher suites: the client's order decides. Clients without AES instructions put
 //! ChaCha20-Poly1305 first and the others AES-GCM; the server has both at full speed, and the
@@ -67,18 +67,19 @@ impl TlsUse {
 pub(crate) struct TlsTerms {
     https: Arc<ServerConfig>,
     rtsps: Arc<ServerConfig>,
-    /// Encryption by the kernel, where the host has it and the configuration lets it.
+    /// Encryption by the kernel, if the host supports it and the configuration permits it.
     pub(super) kernel: Option<KernelTls>,
     pub(crate) counters: Arc<TlsCounters>,
     pub(super) clock: Arc<dyn TimeProvider>,
-    /// True while there is no time, which was logged.
+    /// True while there is no time, which is logged already.
     pub(super) is_without_time: AtomicBool,
     slot: Arc<CertificateSlot>,
     /// Source of the certificate in use.
     source: Mutex<TlsSource>,
     /// Folder of a self-signed certificate.
     cache: Option<PathBuf>,
-    /// Gives the thread that looks for changed files others to look at; ends it when it is dropped.
+    /// Sends the thread that looks for changed files other files to watch; ends the thread when
+    /// dropped.
     reloaders: Sender<Reloader>,
 }
 
@@ -105,7 +106,7 @@ impl TlsTerms {
         TlsTerms::start_by(Arc::new(WallClock), source, cache, kernel_tls, counters)
     }
 
-    /// The same by this clock.
+    /// Does the same with the given clock.
     pub(super) fn start_by(
         clock: Arc<dyn TimeProvider>,
         source: &TlsSource,
@@ -167,8 +168,8 @@ impl TlsTerms {
         let _ = self.reloaders.send(reloader);
     }
 
-    /// Readies a connection for [`KernelTlsStream::start`] where the kernel can encrypt it; returns
-    /// what its keys are for. Else it is read freely from now on.
+    /// Prepares a connection for [`super::kernel`] if the kernel can encrypt it; returns its
+    /// version and cipher. Otherwise the connection is read freely from now on.
     pub(crate) fn in_kernel(&self, stream: &mut ClientTls) -> Option<(TlsVersion, RecordCipher)> {
         let suits = self.kernel.as_ref().and_then(|kernel| kernel.suits(stream));
         if suits.is_none() {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cause of a slow client, from the figures of some seconds.
 //!
-//! A viewer sees a picture that stutters; the reasons look alike to him and need different cures.
-//! The function here is pure: figures in, one cause with the figure that tells it out. Where
-//! several hold, the first of [`CAUSES`] behind `none` wins: a network that loses packets makes
-//! windows small and packets late, a full socket and a slow disk make packets late.
+//! A viewer sees a stuttering picture; the causes look alike and need different cures. The function
+//! here is pure: from figures it finds one cause and the figure that shows it. If several apply,
+//! the first of [`CAUSES`] after `none` wins: a network that loses packets makes windows small and
+//! packets late, a full socket and a slow disk make packets late.
 //!
 //! Sources: RFC 3550 §6.4.1 (fraction lost); tcp(7) (`TCP_INFO`); RFC 2326 §10.12.
-//! Does not measure, and knows nothing of what lies behind the client's socket.
+//! Does not measure, and has no information about anything behind the client's socket.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub(crate) enum SlowCause {
     None,
     /// Packets are lost on the way.
     NetworkLoss,
-    /// The client does not read what it has been sent.
+    /// The client does not read the bytes sent to it.
     WindowClosed,
-    /// This host's socket or device takes no more.
+    /// This host's socket or device accepts no more.
     SocketFull,
     /// The file is not in memory in time.
     Disk,
@@ -59,13 +59,13 @@ impl SlowCause {
 /// Figures of a client over some seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct ClientFigures {
-    /// The time that they are of.
+    /// The time that they cover.
     pub(crate) over: Duration,
     /// Percent of the packets lost by the client's last receiver report.
     pub(crate) lost_percent: Option<f64>,
     /// Figures of a client over TCP.
     pub(crate) tcp: Option<TcpChange>,
-    /// Sends over UDP that the kernel refused for want of room.
+    /// Sends over UDP that the kernel refused for lack of buffer space.
     pub(crate) refused: u64,
     /// Times its media was due and not in memory.
     pub(crate) stalls: u64,
@@ -78,7 +78,7 @@ pub(crate) struct ClientFigures {
 pub(crate) struct TcpChange {
     pub(crate) segments: u64,
     pub(crate) segments_again: u64,
-    /// Time in which the client's window let nothing more go.
+    /// Time in which the client's window permitted no more data.
     pub(crate) window_limited: Duration,
     pub(crate) unsent_bytes: u32,
     pub(crate) window_bytes: Option<u32>,
@@ -91,7 +91,7 @@ impl TcpChange {
     }
 }
 
-/// Returns the cause for which a client is slow, with the figure that tells it.
+/// Returns the cause for which a client is slow, with the figure that shows it.
 pub(crate) fn cause_of(figures: &ClientFigures) -> (SlowCause, String) {
     let tests = [network_loss, window_closed, socket_full, disk, paced_late];
     tests.into_iter().find_map(|test| test(figures)).unwrap_or_default()
@@ -159,7 +159,7 @@ fn paced_late(figures: &ClientFigures) -> Option<(SlowCause, String)> {
 const LOST_PERCENT: f64 = 0.5;
 const SEGMENTS_AGAIN_MIN: u64 = 3;
 /// Share of the time in which a client's window may hold the sender back. A player that pauses for
-/// a full buffer is held back, too: the text says that it does not read, which is what it does.
+/// a full buffer is held back, too: it does not read, and the text reports exactly that.
 const WINDOW_SHARE: f64 = 0.2;
 /// Receivers of RTP keep 50 ms of media and more; a burst is 20.
 const LATE_MS: u64 = 32;

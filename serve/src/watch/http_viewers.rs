@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP connections that moved more than a megabyte, with what they are sent.
+//! HTTP connections that moved more than a megabyte, with the files that they are sent.
 //!
 //! Each connection has an [`HttpViewer`], in which its own task counts bytes: an addition a step of
 //! up to a mebibyte. A connection enters the table once, when it has moved [`VIEWER_BYTES_MIN`], so
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use paths::WatchedSocket;
 
-/// What is known of one connection.
+/// Record of one connection.
 pub(crate) struct HttpViewer {
     pub(crate) number: u64,
     pub(crate) peer: SocketAddr,
@@ -107,7 +107,7 @@ impl HttpViewer {
         self.stalls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes the file that is sent next, by the hash of its name.
+    /// Records the file that is sent next, by the hash of its name.
     pub(crate) fn note_file(&self, file: u64, name: impl FnOnce() -> String) {
         if self.file.swap(file, Ordering::Relaxed) != file {
             *self.asset.lock().unwrap_or_else(PoisonError::into_inner) = name();
@@ -126,7 +126,7 @@ impl HttpViewer {
         self.asset.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the user of a request that was admitted.
+    /// Stores the user of an admitted request.
     pub(crate) fn admit(&self, user: Option<&str>) {
         if let Some(user) = user {
             let mut known = self.user.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,7 @@ impl HttpViewer {
     }
 }
 
-/// Takes a connection off the table before its socket is closed.
+/// Removes a connection from the table before its socket is closed.
 pub(crate) struct ViewerGuard(pub(crate) Arc<HttpViewer>);
 
 impl Drop for ViewerGuard {

@@ -2,10 +2,10 @@
 //! Observation of a running server for its administrator: sessions with the cause where one is
 //! slow, the last hour, traces of packets.
 //!
-//! Pacers and connections count for themselves; here the counts are read and compared with those
-//! of some seconds before: every [`history::INTERVAL`], and every two seconds while somebody asks.
-//! Costs about a microsecond a session and look, and a `getsockopt` for one over TCP; nothing where
-//! no administrator's listener is configured but the counts themselves.
+//! Pacers and connections count for themselves; this module reads the counts and compares them with
+//! those of some seconds before: every [`history::INTERVAL`], and every two seconds while an
+//! administrator polls. Costs about a microsecond a session and look, and a `getsockopt` for one
+//! over TCP; without an administrator's listener it costs only the counts themselves.
 //!
 //! Does not answer requests ([`crate::admin`] does).
 
@@ -38,7 +38,7 @@ pub(crate) struct Watch {
     lost: AtomicU64,
     history: Mutex<History>,
     sessions: Mutex<SessionWatch>,
-    /// Time at which somebody asked for sessions.
+    /// Time of the last request for sessions.
     asked: Mutex<Option<Instant>>,
 }
 
@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    /// Adds what a receiver reports behind its report before.
+    /// Adds the difference between two successive reports of a receiver.
     pub(crate) fn reported(&self, before: &ReceptionReport, now: &ReceptionReport) {
         let expected = now.highest_sequence.wrapping_sub(before.highest_sequence);
         // More than a receiver can be sent between two reports is a forged or a first one.
@@ -128,9 +128,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Interval of looks while somebody asks.
+/// Interval of looks while an administrator polls.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Time for which somebody asks after a request.
+/// Time after a request for which an administrator counts as polling.
 const ASKED: Duration = Duration::from_secs(30);
 /// Ten seconds of a gigabit a second in packets of 1328 bytes.
 const REPORTED_MAX: u32 = 1_000_000;

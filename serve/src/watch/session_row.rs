@@ -52,7 +52,7 @@ impl Serialize for SessionId {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SessionRow {
     pub(crate) id: SessionId,
-    /// Name of the user; `None` where nobody logs in.
+    /// Name of the user; `None` if no login is needed.
     pub(crate) user: Option<String>,
     pub(crate) address: String,
     /// One of [`PROTOCOLS`].
@@ -75,7 +75,7 @@ pub(crate) struct SessionRow {
     /// Name of the path that sends it; `None` before the first packet, and over HTTP.
     pub(crate) path: Option<&'static str>,
     pub(crate) cause: SlowCause,
-    /// The cause in words, with the figure that tells it.
+    /// The cause in words, with the figure that shows it.
     pub(crate) cause_text: String,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Looks at each session's counters, and compares them with those of seconds before.
 //!
-//! A cause is shown for [`CAUSE_KEPT`] after it has held, so that one who reads the list every few
-//! seconds sees what comes and goes. Keeps two looks for each session, 400 bytes.
+//! A cause is shown for [`CAUSE_KEPT`] after it has applied, so that a client that reads the list
+//! every few seconds sees short ones. Keeps two looks for each session, 400 bytes.
 //!
 //! Sources: RFC 3550 §6.4.1.
 //! Does not hold sessions open.
@@ -99,7 +99,7 @@ impl SessionWatch {
         })
     }
 
-    /// Returns a row for each session of the last look that is still there.
+    /// Returns a row for each session of the last look that still exists.
     pub(super) fn rows(&self, server: &ServerState) -> Vec<SessionRow> {
         let now = Instant::now();
         let epoch_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Watched {
         self.reported.is_some_and(|at| now.saturating_duration_since(at) < REPORT_KEPT)
     }
 
-    /// Takes a look, and finds the cause for the time since the one before.
+    /// Stores a look, and finds the cause for the time since the preceding one.
     fn take(&mut self, look: Look, lost_percent: Option<f64>) {
         (self.before, self.last) = (self.last, look);
         let figures = ClientFigures {
@@ -270,7 +270,7 @@ fn lost_percent(streams: &[Arc<RtpStream>]) -> Option<f64> {
     streams.iter().filter_map(lost).reduce(f64::max)
 }
 
-/// Three digits behind the point are enough for whoever reads JSON.
+/// Three decimals are enough for readers of JSON.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -25,12 +25,12 @@
 //! | `~I/s3/init.mp4`, `~I/s3/0.m4s` | the same of TTML: initialization section, a segment |
 //! | `~I/s-C.m3u8`, `~I/s-C/0.vtt`, `~I/s-C.vtt` | the same of a side-car file of subtitles |
 //!
-//! `I` is the identity of the file's content: its entity tag without quotes, behind a point the
-//! version of the rule by which files are cut ([`VERSION`]), and where segments are enciphered the
-//! mark of cipher and secret ([`super::protection`]). `R` is that of a recording, which
-//! stays while it is written ([`super::live`]); `C` is that of a side-car file beside it, in
-//! sixteen hexadecimal digits. A file or folder that has such a name itself is served first where
-//! the identity is not that of the file before it.
+//! `I` is the identity of the file's content: its entity tag without quotes, then after a point the
+//! version of the rule by which files are cut ([`VERSION`]), and, where segments are enciphered,
+//! the mark of cipher and secret ([`super::protection`]). `R` is that of a recording, which stays
+//! while it is written ([`super::live`]); `C` is that of a side-car file beside it, in sixteen
+//! hexadecimal digits. A file or folder that has such a name itself takes precedence where the
+//! identity differs from that of the file before it.
 //!
 //! Sources: RFC 3986 §3.3 (path segments; `~` is unreserved).
 //! Does not look at files.
@@ -39,8 +39,8 @@ use std::fmt;
 
 use super::ts_form::TsForm;
 
-/// Version of all that addresses stand for. Segments may be kept by caches for a year: another rule
-/// of cutting, or other boxes, need other addresses.
+/// Version of everything that addresses refer to. Segments may be kept by caches for a year:
+/// another rule of cutting, or other boxes, need other addresses.
 pub(super) const VERSION: u8 = 6;
 
 /// Tracks that an address names at most.
@@ -107,7 +107,7 @@ pub(crate) struct TrackList(pub(crate) Vec<usize>);
 pub(crate) struct WebAddress<'a> {
     /// Name of the file, without a leading slash.
     pub(crate) file: &'a str,
-    /// Identity of the content; of all but the items that are found by the file's name alone.
+    /// Identity of the content; `None` for items that are found by the file's name alone.
     pub(crate) identity: Option<&'a str>,
     pub(crate) item: WebItem,
 }
@@ -216,14 +216,14 @@ fn whole(text: &str) -> Option<usize> {
 }
 
 impl WebItem {
-    /// True of what only a recording has.
+    /// True for an item that only a recording has.
     pub(crate) fn is_live(&self) -> bool {
         let is_hls =
             matches!(self, WebItem::LivePlaylist | WebItem::LiveSegment(_) | WebItem::LivePart(..));
         is_hls || self.is_live_dash() && *self != WebItem::Manifest
     }
 
-    /// True of what a recording has of DASH.
+    /// True for an item of DASH that only a recording has.
     pub(super) fn is_live_dash(&self) -> bool {
         let is_media = matches!(self, WebItem::LiveInit(..) | WebItem::LiveFragment(..));
         is_media || matches!(self, WebItem::Manifest | WebItem::LiveManifest)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer to a request for a playlist or segment of a file.
 //!
-//! All of them have an entity tag and conditions, as files have, and ranges. What lies below an
-//! identity never changes, and says so to caches. What changes is sent whole: Chromium's player
-//! asks for a playlist in pieces, one after the other, which may be those of two texts.
+//! All of them have an entity tag and conditions, as files have, and ranges. An item below an
+//! identity never changes, and its Cache-Control field states that. An item that changes is sent
+//! whole: Chromium's player requests a playlist in pieces, one after the other, which may belong to
+//! two texts.
 //!
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges), §15.5.11 (410 Gone); RFC 8246 (immutable).
 //! Does not send.
@@ -33,7 +34,7 @@ use super::web_assets::{WebAssets, WebSource};
 use crate::http::open_files::{FileContent, OpenFile};
 use crate::library::{Library, NoAsset};
 
-/// Cache-Control of what an identity names: the content cannot change.
+/// Cache-Control of an item below an identity: its content cannot change.
 const IMMUTABLE: &str = "max-age=31536000, immutable";
 const REVALIDATED: &str = "no-cache";
 /// An entity tag has about half of them.
@@ -45,14 +46,14 @@ const CARRIED_BYTES_MAX: u64 = 4 << 20;
 pub(super) const NO_CIPHER_OF_DASH: &str = "segments are enciphered with AES-128 \
     (--hls-cipher), which DASH does not have: play master.m3u8";
 
-/// Returns the answer where an address names another content than the file has.
+/// Returns the answer for an address whose identity differs from that of the file's content.
 pub(crate) fn missing(
     request: &Request,
     address: &WebAddress<'_>,
     (file, web): (&OpenFile, &WebAssets),
     now: SystemTime,
 ) -> Option<Response> {
-    // That of a recording is known when it was looked for.
+    // The identity of a recording was checked when the recording was looked up.
     let is_other = |asked| asked != web.identity(file);
     let is_gone = !address.item.is_live() && address.identity.is_some_and(is_other);
     is_gone.then(|| gone(request, now))
@@ -63,8 +64,8 @@ fn gone(request: &Request, now: SystemTime) -> Response {
     error(request, 410, what, now)
 }
 
-/// The recording of this address was replaced, or the server no longer knows its segments: it was
-/// started anew since, or nobody has watched for long.
+/// The recording of this address was replaced, or the server no longer has its segments: it was
+/// restarted since, or nobody has watched for long.
 fn over(request: &Request, now: SystemTime) -> Response {
     let what = "this address of a recording is over; load master.m3u8 or manifest.mpd again";
     error(request, 410, what, now)
@@ -74,7 +75,7 @@ fn over(request: &Request, now: SystemTime) -> Response {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AskedBy<'a> {
     pub(crate) peer: IpAddr,
-    /// The server as the client knows it (`http://host`), if it does.
+    /// The server's origin as the client addresses it (`http://host`), if it is known.
     pub(crate) origin: Option<&'a str>,
 }
 
@@ -259,7 +260,7 @@ pub(crate) async fn title_answer(
     };
     let asked = item.clone();
     let has_clear_keys = title.has_cipher(SegmentCipher::Cbcs);
-    // A long one takes a while.
+    // A long title takes a while.
     let turn = web.subtitles.turn(client.peer).await;
     let text = tokio::task::spawn_blocking(move || {
         let _turn = turn;
@@ -290,7 +291,7 @@ pub(crate) async fn title_answer(
     made(request, &entity, ItemParts::of_text(text), item, now)
 }
 
-/// Returns the answer with a resource, or with the ranges of it that are asked for.
+/// Returns the answer with a resource, or with the requested ranges of it.
 pub(super) fn made(
     request: &Request,
     entity: &Entity<'_>,
@@ -303,7 +304,7 @@ pub(super) fn made(
     made_as(request, entity, parts, may_change(item), now)
 }
 
-/// Likewise, of a resource that may change, or that never does.
+/// Does the same for a resource that may change, or that never does.
 pub(super) fn made_as(
     request: &Request,
     entity: &Entity<'_>,
@@ -374,8 +375,8 @@ pub(super) fn carrying(mut parts: ItemParts, item: &WebItem, request: &Request) 
     parts
 }
 
-/// True for what depends on more than the file: others beside it, options, the name of the server.
-/// The time of a file says nothing of it; its entity tag does.
+/// True for an item that depends on more than the file: others beside it, options, the name of the
+/// server. Its entity tag identifies it; the time of a file does not.
 fn may_change(item: &WebItem) -> bool {
     matches!(
         item,
@@ -406,7 +407,7 @@ pub(crate) fn refused(request: &Request, reason: &NoAsset, now: SystemTime) -> R
         NoAsset::Changing { .. }
         | NoAsset::Busy { .. }
         | NoAsset::NotOnAir
-        | NoAsset::StandingBy { .. } => 503,
+        | NoAsset::OnStandby { .. } => 503,
         NoAsset::Unreadable(_) => 500,
         _ => 404,
     };

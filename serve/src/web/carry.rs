@@ -3,13 +3,13 @@
 //! send them with each segment, key and subtitle.
 //!
 //! A playlist is kept once for all clients; the addresses of a client's copy are made as it is
-//! sent: one pass over the text, for requests with such a query alone. The copy has
-//! [`COPY_BYTES_MAX`] at most: the query is not verified where others opened the path, and stands
-//! behind each of thousands of addresses. A text that would be longer is sent as it is: its player
-//! may send credentials itself.
+//! sent: one pass over the text, only for requests with such a query. The copy has
+//! [`COPY_BYTES_MAX`] at most: the query is not verified where other credentials opened the path,
+//! and is repeated behind each of thousands of addresses. A text that would be longer is sent
+//! unchanged: its player may send credentials itself.
 //!
-//! Addresses of other servers stay as they are: a signature is for this one. Where players and this
-//! file may read an address differently, it counts as one of another server.
+//! Addresses of other servers stay as they are: a signature is valid for this server only. Where
+//! players and this file may read an address differently, it counts as one of another server.
 //!
 //! Sources: RFC 8216 §4.1 (URI lines), §4.2 (quoted attributes), §4.3.2 of its second edition
 //! (variables), ISO/IEC 23009-1 §5.6 (BaseURL), WHATWG URL (backslashes, white space).
@@ -30,7 +30,7 @@ pub(super) enum AddressedText {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Carried<'a> {
     pub(super) query: &'a str,
-    /// Host and port by which the client knows this server.
+    /// Host and port that the client uses for this server.
     pub(super) host: Option<&'a str>,
 }
 
@@ -86,7 +86,7 @@ fn push_attributes(copy: &mut Copied, tag: &str, query: &str) -> Option<()> {
             copy.push("\"")?;
         }
         let is_quoted = index % 2 == 1;
-        // Another attribute may end so (X-URI).
+        // The name of another attribute may end like this one (X-URI).
         let is_address = is_quoted && URI.iter().any(|end| before.ends_with(end));
         match is_address && !is_elsewhere(part) {
             true => copy.push(&with_query(part, query))?,

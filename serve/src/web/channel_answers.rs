@@ -43,10 +43,10 @@ pub(crate) enum ChannelMedia {
     Files(JoinedFiles),
 }
 
-/// A channel that is asked for.
+/// A requested channel.
 pub(crate) struct AskedChannel {
     pub(crate) name: String,
-    /// `None` where it keeps nothing for viewers.
+    /// `None` where the channel keeps nothing for viewers.
     pub(crate) window: Option<Arc<ChannelWindow>>,
     pub(crate) stands_by: bool,
 }
@@ -71,7 +71,7 @@ pub(crate) async fn channel_answer(
         return text(error(request, 400, &what, now));
     }
     let Some(window) = window.filter(|_| !stands_by) else {
-        return text(refused(request, &NoAsset::StandingBy { name }, now));
+        return text(refused(request, &NoAsset::OnStandby { name }, now));
     };
     let identity = format!("{}.{VERSION}", window.live.identity());
     if address.identity.is_some_and(|asked| asked != identity) {
@@ -91,7 +91,7 @@ pub(crate) async fn channel_answer(
     item(request, &address.item, (&window, &identity), now)
 }
 
-/// Returns the reason why a channel has no such item, whatever it sends.
+/// Returns the reason why a channel can never have such an item.
 fn unsent(name: &str, item: &WebItem, has_window: bool, web: &WebAssets) -> Option<String> {
     let is_live = item.is_live() || matches!(item, WebItem::Master | WebItem::Manifest);
     match item {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DASH of a channel that plays the clip again and again, asked for as a player does: periods,
-//! fragments, and what is gone.
+//! DASH of a channel that plays the clip again and again, requested as a player does: periods,
+//! fragments, and addresses that are gone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -74,7 +74,7 @@ async fn described(scene: &Scene, web: &WebAssets) -> (String, Vec<String>) {
     (text, addresses)
 }
 
-/// The media of a fragment: what lies in its last box.
+/// The media of a fragment: the content of its last box.
 fn media_of(fragment: &[u8]) -> &[u8] {
     let at = fragment.windows(4).position(|kind| kind == b"mdat").expect("media");
     &fragment[at + 4..]
@@ -148,7 +148,7 @@ async fn programmes_are_periods_and_what_left_the_window_is_gone() {
         }
         assert!(expected.starts_with(&media[&(firsts[4], stream)]), "the last is not over");
     }
-    // What is listed is there; of the first programme nothing is.
+    // Listed fragments exist; those of the first programme are gone.
     let first = |path: &&String| path.contains("/live/1-0-");
     for path in known.iter().filter(first) {
         assert!(!listed.contains(path));
@@ -165,11 +165,12 @@ async fn programmes_are_periods_and_what_left_the_window_is_gone() {
     ] {
         assert_eq!(ask(&scene, &web, &format!("{folder}/{name}")).await.0, status, "{name}");
     }
-    // What left the list stays for a while.
+    // Fragments that left the list remain for a while.
     let left = known.iter().rfind(|path| !listed.contains(path)).expect("some left it");
     assert_eq!(ask(&scene, &web, left).await.0, 200, "{left}");
 
-    // Nobody asks until all of it has left the window; then it goes on, later than before.
+    // Nobody asks until all of it has left the window; then the description continues, later than
+    // before.
     for round in 5..9 {
         scene.send(round * length);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clear key: licences and descriptions of segments enciphered with cbcs, for players in browsers.
 //!
-//! Apple's players take the key itself (`KEYFORMAT="identity"`). In browsers the key goes to the
+//! Apple's players use the key itself (`KEYFORMAT="identity"`). In browsers the key reaches the
 //! decoder through Encrypted Media Extensions, by the key system that every browser has: clear key.
-//! MPDs name it, and where its licence is. A playlist names one format of keys, since players take
-//! the first that they know: with the query `keyformat=org.w3.clearkey` those of a file and of a
-//! title name this one.
+//! MPDs name it and the address of its licence. A playlist names one format of keys, since players
+//! use the first that they support: with the query `keyformat=org.w3.clearkey` the playlists of a
+//! file and of a title name this one.
 //!
 //! A licence is a set of JSON Web Keys, `/keys/FILE/~I/0.jwk` of a file and `/keys/FOLDER/0.jwk` of
 //! all renditions of a title, by GET or POST: players post the identifiers that they want, and get
@@ -13,7 +13,7 @@
 //!
 //! Sources: Encrypted Media Extensions §9.1 (clear key); RFC 7517 §5 (JWK set), §6.4 of RFC 7518;
 //! DASH-IF, Content Protection and Security (ClearKey, Laurl); RFC 8216 §4.3.2.4.
-//! Does not admit clients ([`crate::key_tokens`] does).
+//! Does not admit clients ([`crate::admission`] does).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -70,9 +70,9 @@ pub(super) const NAMESPACES: &str =
 /// Tag before the path of a licence in an MPD.
 const LICENCE_TAG: &str = "<dashif:Laurl Lic_type=\"EME-1.0\">";
 
-/// Returns the elements of an MPD for what has this key, with the address of its licence, or of
-/// that for all keys of the title that its file belongs to. There is no `pssh` box: dash.js takes
-/// it for JSON.
+/// Returns the elements of an MPD for media with this key, with the address of its licence, or of
+/// the licence for all keys of the title that its file belongs to. There is no `pssh` box: dash.js
+/// parses it as JSON.
 pub(super) fn elements(keys: &AssetKeys, is_of_title: bool) -> String {
     let id = hex(&keys.common_encryption().key_id);
     let parts = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]];
@@ -118,7 +118,7 @@ mod tests {
             #EXT-X-STREAM-INF:BANDWIDTH=1\n~I/1.m3u8?keyformat=org.w3.clearkey\n";
         let made = playlist(master.as_bytes(), &WebItem::Master, None);
         assert_eq!(String::from_utf8(made).unwrap(), expected);
-        // The grammar of Host lets it in.
+        // The grammar of Host permits it.
         let manifest = with_origin(LICENCE_TAG.as_bytes(), "http://a&b");
         assert_eq!(manifest, format!("{LICENCE_TAG}http://a&amp;b").as_bytes());
         let keys = keys();

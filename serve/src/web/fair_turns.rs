@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns at slow work, given to client addresses in rotation.
+//! Allots turns at slow work to client addresses in rotation.
 //!
 //! A few pieces of work are done at a time. If they were done in the order of their requests, a
-//! client that asks for hundreds would keep all others waiting. So each address has a queue of its
-//! own, and the next turn is that of the address that has waited for longest since its last. Work
-//! that several clients ask for is done once, at the first turn of any of them: none waits behind
-//! the other requests of the first client.
+//! client that requests hundreds would keep all others waiting. So each address has a queue of its
+//! own, and the next turn goes to the address whose last turn was longest ago. Work that several
+//! clients request is done once, at the first turn of any of them: none waits behind the other
+//! requests of the first client.
 //!
 //! Costs a lock and two entries of maps for each request that waits, and a look at each claim of an
 //! address for a turn that is handed on.
@@ -25,7 +25,7 @@ pub(super) struct FairTurns(Arc<Mutex<State>>);
 struct State {
     free: usize,
     claimed: u64,
-    /// Work that is ready to be done when its turn comes, with the claim of whoever does it.
+    /// Work that is ready to be done at its turn, with the claim of the client that waits for it.
     awaited: HashMap<Arc<str>, (u64, oneshot::Sender<Turn>)>,
     /// Work that each address waits for, in the order of its claims; none is empty.
     claims: HashMap<IpAddr, BTreeMap<u64, Arc<str>>>,
@@ -33,7 +33,7 @@ struct State {
     rotation: VecDeque<IpAddr>,
 }
 
-/// A client's wish that some work be done; dropping it withdraws it.
+/// A client's request that some work be done; dropping it withdraws it.
 pub(super) struct Claim<'a> {
     turns: &'a FairTurns,
     client: IpAddr,
@@ -59,13 +59,13 @@ impl FairTurns {
         })))
     }
 
-    /// Claims the work of this name for a client. Several may claim the same, of whom one at a time
-    /// waits for its turn.
+    /// Claims the work of this name for a client. Several clients may claim the same work; one of
+    /// them at a time waits for its turn.
     pub(super) fn claim(&self, peer: IpAddr, work: &str) -> Claim<'_> {
         self.claim_as(peer, |_| work.into())
     }
 
-    /// Claims work that nobody else asks for.
+    /// Claims work that no other client requests.
     pub(super) fn claim_own(&self, peer: IpAddr) -> Claim<'_> {
         // No address of a segment is a number.
         self.claim_as(peer, |number| number.to_string().into())
@@ -122,7 +122,7 @@ impl Drop for Claim<'_> {
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.turns.0);
-        // Somebody else may wait in its place, where it was cancelled.
+        // Another claim may wait in its place, where it was cancelled.
         let is_own = |(number, _): &(u64, _)| *number == self.0.number;
         if state.awaited.get(&self.0.work).is_some_and(is_own) {
             state.awaited.remove(&self.0.work);
@@ -133,7 +133,7 @@ impl Drop for Awaited<'_> {
 impl Drop for Turn {
     fn drop(&mut self) {
         let next = lock(&self.0).next();
-        // One that has left meanwhile drops it, which hands it on.
+        // A client that has left meanwhile drops the turn, which hands it on.
         if let Some(next) = next {
             let _ = next.send(Turn(self.0.clone()));
         }
@@ -141,7 +141,7 @@ impl Drop for Turn {
 }
 
 impl State {
-    /// Takes the work whose turn it is; where there is none, the turn is free.
+    /// Removes the next work in turn from the queue; where there is none, the turn is free.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
         let is_awaited = |work: &&Arc<str>| self.awaited.contains_key(*work);
         let found = self.rotation.iter().find_map(|client| {
@@ -156,7 +156,7 @@ impl State {
         self.awaited.remove(&work).map(|(_, sender)| sender)
     }
 
-    /// Lets all others come before this address.
+    /// Lets all other addresses precede this one.
     fn put_last(&mut self, client: IpAddr) {
         self.rotation.retain(|other| *other != client);
         self.rotation.push_back(client);
@@ -187,9 +187,9 @@ mod tests {
         }
     }
 
-    /// Does work for clients who all ask before the first turn is handed on, and returns the order
-    /// in which it was done. Those of `gone` leave while they wait; claims without work wait for
-    /// that of others.
+    /// Does work for clients that all claim it before the first turn is handed on, and returns the
+    /// order in which it was done. Clients of `gone` leave while they wait; claims without work
+    /// wait for that of others.
     fn done(asked: &[(IpAddr, &str)], gone: &[usize], without_work: &[usize]) -> Vec<String> {
         let turns = FairTurns::new(1);
         let first = turns.claim(ONE, "first");
@@ -206,13 +206,13 @@ mod tests {
             drop(turn);
             let mut given = None;
             waiting.retain_mut(|(index, one)| {
-                let taken = take(one);
-                let is_taken = taken.is_some();
-                if is_taken {
+                let claimed = take(one);
+                let is_claimed = claimed.is_some();
+                if is_claimed {
                     assert!(given.is_none(), "one turn at a time");
-                    (given, _) = (taken, order.push(asked[*index].1.to_owned()));
+                    (given, _) = (claimed, order.push(asked[*index].1.to_owned()));
                 }
-                !is_taken
+                !is_claimed
             });
             turn = Some(given.expect("a turn that is free is taken"));
         }
@@ -224,7 +224,7 @@ mod tests {
         order
     }
 
-    /// Regression: whoever asked for one segment waited for all that another had asked for.
+    /// Regression: a client that requested one segment waited for all that another had requested.
     #[test]
     fn addresses_take_turns_whatever_they_ask_for() {
         let asked = [(ONE, "a"), (ONE, "b"), (ONE, "c"), (OTHER, "x"), (OTHER, "y")];
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(done(&asked, &[], &[3]), ["a", "shared", "b"]);
     }
 
-    /// A turn that was sent to somebody who leaves before he takes it.
+    /// A turn that was sent to a client that leaves before it receives it.
     #[test]
     fn turns_that_nobody_takes_are_handed_on() {
         let turns = FairTurns::new(1);
@@ -257,7 +257,7 @@ mod tests {
         let turn = take(&mut first).expect("it is free");
         assert!(take(&mut second).is_none() && take(&mut third).is_none());
         drop(turn);
-        // It was sent to the other address.
+        // The turn was sent to the other address.
         drop(third);
         assert!(take(&mut second).is_some());
     }

@@ -39,7 +39,7 @@ impl ItemParts {
         self.head.len() as u64 + media
     }
 
-    /// Puts them in the place of the ranges of the item that are asked for.
+    /// Puts these parts in the place of the requested ranges of the item.
     pub(super) fn placed(&self, asked: Vec<Part>) -> Vec<Part> {
         let mut placed = Vec::with_capacity(asked.len() + self.ranges.len());
         let head = self.head.len() as u64;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A recording as HLS while it is written.
 //!
-//! Its playlist ([`super::live_playlist`]) lists what is recorded so far, an event with time shift
-//! to its beginning, and the parts of the last segments. Segments and parts are ranges of the file;
-//! where the tables of the stream lie elsewhere, they come first. When the recorder ends, the
-//! playlist does. The identity in the addresses is that of the recording (its file and its RTP
-//! stream), which stays while it grows and when it is whole.
+//! Its playlist ([`super::live_playlist`]) lists the recorded part, an event with time shift to its
+//! beginning, and the parts of the last segments. Segments and parts are ranges of the file; where
+//! the tables of the stream lie elsewhere, they come first. When the recorder ends, so does the
+//! playlist. The identity in the addresses is that of the recording (its file and its RTP stream),
+//! which stays while it grows and when it is whole.
 //!
-//! Dates are those of reception: the file's time of writing less what was recorded until then.
-//! Where they differ by more than [`DATE_DRIFT`] from the time of the media, because the source was
+//! Dates are those of reception: the file's time of writing less the duration recorded until then.
+//! Where they differ by more than `DATE_DRIFT` from the time of the media, because the source was
 //! silent or slow, a later segment has a date of its own.
 //!
 //! How late a part is, behind the time at which its first byte was received: its own duration (0.4
@@ -57,8 +57,8 @@ pub(super) fn live_identity(asset: &Asset) -> String {
 }
 
 impl LiveAsset {
-    /// Makes one of a recording in progress whose content `file` has; `None` while too little is
-    /// recorded, and of one that is not packets and nothing else. May read and wait.
+    /// Makes one of a recording in progress whose content is in `file`; `None` while too little is
+    /// recorded, and for a file that does not consist of packets only. May read and wait.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -77,7 +77,7 @@ impl LiveAsset {
         Ok(is_playable.then_some(live))
     }
 
-    /// Cuts what a newer plan has.
+    /// Cuts the segments that a newer plan adds.
     pub(super) fn extend(&self, asset: &Asset) {
         if let Some(starts) = asset.starts() {
             self.extend_by(asset, starts);

@@ -2,16 +2,16 @@
 //! A recording as MPEG-DASH while it is written, and a channel.
 //!
 //! Its segments are those of HLS, each stream of them by itself, as fragments of MP4
-//! ([`media::GrowingFragments`]). What is new is looked at when the description is asked for; the
-//! first request looks at all that is listed, which takes a while where hours were recorded: until
-//! then players are told to come again. A segment is announced when what its samples lie in is
-//! settled: the next unit of each stream has begun, or two more segments are whole, or another
-//! programme begins, as behind each break. Segments that a channel has forgotten are gone (410);
-//! where nobody asked for so long that some were never looked at, a period begins behind them.
+//! ([`media::GrowingFragments`]). New segments are read when the description is requested; the
+//! first request reads all listed segments, which takes a while where hours were recorded: until
+//! then players are asked to retry. A segment is announced when its samples are final: the next
+//! unit of each stream has begun, or two more segments are whole, or another programme begins, as
+//! behind each break. Segments that a channel has forgotten are gone (410); where nobody asked for
+//! so long that some were never read, a period begins behind them.
 //!
-//! Memory: 100 bytes a segment and 48 a fragment of it, for as long as the segment is there (7,200
-//! and those that left the playlist a minute ago), 2 KB a period; of a channel for which nobody
-//! asks what the last request left. Copies are bounded with those of all files
+//! Memory: 100 bytes a segment and 48 a fragment of it, for as long as the segment exists (7,200
+//! and those that left the playlist a minute ago), 2 KB a period; for a channel without requests,
+//! the memory that the last request left. Copies are bounded with those of all files
 //! ([`super::segment_copies`]).
 //!
 //! Costs a look: a read of each new segment, 1 ms for 2 s of 5 Mb/s; a fragment 3 ms of a core, for
@@ -48,8 +48,8 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// Whole segments behind one whose streams have nothing new: it is announced as it is.
 const SILENT_SEGMENTS: usize = 2;
 
-/// Time from the last dynamic description on for which the address of the file's own answers with
-/// that of the recording: some players do not go on at the address that it names.
+/// Time after the last dynamic description during which the address of the file's own description
+/// returns that of the recording: some players do not continue at the address that it names.
 const FOLLOWED: Duration = Duration::from_secs(30);
 
 /// Streams of a recording that are named as left out: maps may name new ones for days.
@@ -62,7 +62,7 @@ const TOO_LONG: &str = "the segment has more than 256 MiB";
 /// The fragments of a recording or channel, from the first request for them on.
 #[derive(Default)]
 pub(crate) struct LiveDash {
-    /// Held while new segments are looked at: those who wait for it hold no thread.
+    /// Held while new segments are read: tasks that wait for it hold no thread.
     looking: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<Option<DashState>>,
 }
@@ -71,7 +71,7 @@ struct DashState {
     /// Wall time of the time zero: the start of availability, which stays.
     began: SystemTime,
     programmes: VecDeque<DashProgramme>,
-    /// Number of the segment that is looked at next; true when it begins a programme.
+    /// Number of the segment that is read next; true when it begins a programme.
     next: usize,
     begins: bool,
     text: Option<DashText>,
@@ -81,8 +81,8 @@ struct DashState {
     followed: Instant,
 }
 
-/// A programme reaches from one break of a recording or channel to the next: its streams may be
-/// other ones than those before.
+/// A programme extends from one break of a recording or channel to the next: its streams may differ
+/// from those before.
 struct DashProgramme {
     /// Number of its first segment.
     first: usize,
@@ -93,7 +93,7 @@ struct DashProgramme {
 
 /// A description but its end.
 struct DashText {
-    /// First segment, that which is looked at next, and true when no more come.
+    /// First segment, next segment to be read, and true when no more follow.
     listed: (usize, usize, bool),
     text: String,
 }
@@ -116,8 +116,8 @@ impl<T> Found<T> {
 /// A text or copy as an answer.
 type DashAnswer = (ItemParts, Option<Arc<OpenFile>>);
 
-/// Returns the answer with an item of DASH of what has the address' identity, and the file that has
-/// its bytes; a text has none.
+/// Returns the answer with a DASH item of the media that has the address' identity, and the file
+/// that has its bytes; a text has none.
 pub(super) async fn answer<M: LiveMedia>(
     request: &Request,
     address: &WebAddress<'_>,
@@ -248,7 +248,7 @@ async fn fragment<M: LiveMedia>(
             let parts = ItemParts::of_file(copy.entity().bytes);
             Ok(Found::There((parts, Some(copy))))
         }
-        // It went while it was read.
+        // The segment was forgotten while it was read.
         Err(_) if !media.has(&segment) => Ok(Found::Gone),
         Err(reason) => Err(reason),
     }
@@ -294,8 +294,7 @@ impl DashState {
         self.begins = false;
     }
 
-    /// Forgets the segments before `kept`; goes on with `first` where some of them were not looked
-    /// at.
+    /// Forgets the segments before `kept`; continues with `first` where some of them were not read.
     fn forget_before(&mut self, kept: usize, first: usize) {
         if self.next < kept {
             (self.next, self.begins) = (first, true);
@@ -339,7 +338,7 @@ impl DashState {
 }
 
 impl DashProgramme {
-    /// True of what was in it, or in a programme before it.
+    /// True for a fragment that was in it, or in a programme before it.
     fn is_forgotten(&self, stream: usize, period: usize, start: u64) -> bool {
         period < self.first || self.fragments.is_forgotten(stream, period, start)
     }
@@ -355,8 +354,8 @@ impl LiveDash {
         self.lock().as_ref().is_some_and(|state| state.followed.elapsed() < FOLLOWED)
     }
 
-    /// Returns what `find` finds among the fragments so far; those of what was not asked for yet
-    /// are looked for.
+    /// Returns the result of `find` among the fragments so far; reads the segments first if that
+    /// was never done.
     async fn find<M: LiveMedia, T>(
         &self,
         media: &M,
@@ -374,8 +373,8 @@ impl LiveDash {
         Ok(self.lock().as_ref().map_or(Found::Missing, find))
     }
 
-    /// Looks at new segments; returns true when no more will come. One at a time does: the caller
-    /// holds `looking`. May read and wait.
+    /// Reads new segments; returns true when no more will follow. Only one caller at a time does:
+    /// it holds `looking`. May read and wait.
     fn look<M: LiveMedia>(&self, media: &M) -> Result<bool, NoAsset> {
         let (began, settled) = (Instant::now(), media.settled());
         while let Some(ahead) = self.ahead(media) {
@@ -419,7 +418,7 @@ impl LiveDash {
         Ok(false)
     }
 
-    /// Returns what is looked at next; `None` where the segments are gone.
+    /// Returns the next segment to be read; `None` where the segments are gone.
     fn ahead<M: LiveMedia>(&self, media: &M) -> Option<Ahead> {
         let of = |live: &LiveState| (live.segments.first_number(), live.first(), live.began());
         let (kept, first, began) = media.with(of)?;
@@ -457,7 +456,7 @@ impl LiveDash {
         Some(ahead)
     }
 
-    /// Adds the segment that is looked at, in which `part` was found.
+    /// Adds the segment that was read, in which `part` was found.
     fn add<M: LiveMedia>(&self, media: &M, part: Option<RecordedPart>, segment: &GrowingSegment) {
         let Some((began, number)) = self.lock().as_ref().map(|state| (state.began, state.next))
         else {
@@ -477,10 +476,10 @@ impl LiveDash {
     }
 }
 
-/// The segment that is looked at next.
+/// The segment that is read next.
 struct Ahead {
     segment: Option<GrowingSegment>,
-    /// True when it has no more segments than those that are there.
+    /// True when the media has no more segments than the present ones.
     is_complete: bool,
     /// True when its programme ends with it.
     is_last: bool,

@@ -2,14 +2,14 @@
 //! The media presentation description of a recording while it is written, or of a channel.
 //!
 //! It is dynamic, with the time shift of the playlist of HLS, and static once a recording is whole.
-//! Segments have the times of their start as names, so that a stream may be silent for a segment.
-//! Its time begins with that of the recording; the wall clock's time of that is the start of
-//! availability. Where the source sets its clock anew or comes late, a period begins
-//! ([`media::GrowingFragments`]), by the wall clock; so it does with each programme of a channel.
+//! Segments are named by their start times, so that a stream may be silent for a segment. Its time
+//! begins with that of the recording; the wall-clock time of that start is the start of
+//! availability. Where the source resets its clock or is late, a period begins
+//! ([`media::GrowingFragments`]), by the wall clock, as it does with each programme of a channel.
 //!
 //! Players load it again from the address that it names (`Location`): that of the recording, which
 //! stays when the recording is whole and the file has another description. It lies beside the
-//! file's: some players take its folder for that of all addresses, others not.
+//! file's: some players resolve all addresses against its folder, others do not.
 //!
 //! Sources: ISO/IEC 23009-1 §5.3.1 (MPD), §5.3.2 (periods), §5.3.9.6 (SegmentTimeline), §5.15
 //! (Location), §5.8.4.11 (UTCTiming).
@@ -336,7 +336,7 @@ mod tests {
         let second = fragments.periods()[1].first;
         let init = format!("~R/live/2-{second}.mp4");
         assert!(values(&text, "initialization").contains(&init), "{text}");
-        // Addresses are those of a period: times of another are not found there.
+        // Addresses are those of a period: times of another period are not found there.
         let early = fragments.in_period(1, 0, 0..second)[0].start;
         assert!(fragments.find(1, 0, early).is_some());
         assert!(

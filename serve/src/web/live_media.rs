@@ -32,7 +32,7 @@ const SURVEY_BYTES_MAX: u64 = 512 << 10;
 /// Packets and bytes so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SettledMedia {
-    /// Packet before which nothing changes.
+    /// Number of packets that are final.
     pub(super) packets: u64,
     /// Bytes that can be read.
     pub(super) bytes: u64,
@@ -51,7 +51,7 @@ pub(super) trait LiveMedia: Clone + Send + Sync + 'static {
     /// Returns its identity in addresses.
     fn identity(&self) -> &str;
     fn dash(&self) -> &LiveDash;
-    /// Returns what `look` makes of its segments; `None` where they are gone.
+    /// Returns the result of `look` for its segments; `None` where they are gone.
     fn with<T>(&self, look: impl FnOnce(&LiveState) -> T) -> Option<T>;
     fn places(&self) -> PacketPlaces<'_>;
     fn settled(&self) -> SettledMedia;
@@ -66,7 +66,7 @@ pub(super) trait LiveMedia: Clone + Send + Sync + 'static {
     }
     /// True when the bytes of a segment are there.
     fn has(&self, segment: &GrowingSegment) -> bool;
-    /// True of a file that has less than what was cut of it.
+    /// True for a file that has become shorter than its segments.
     fn is_cut_short(&self) -> bool;
     /// Returns the reason why a read failed.
     fn fault(&self, error: &io::Error) -> NoAsset;
@@ -134,7 +134,7 @@ impl LiveMedia for RecordingNow {
     }
 
     fn streams(&self, segment: &GrowingSegment) -> io::Result<Option<RecordedStreams>> {
-        // Streams of its beginning may come late.
+        // Streams of its beginning may start late.
         if segment.file.start == 0 {
             return RecordedStreams::find(&self.asset.plan, &OpenBytes(&self.file));
         }
@@ -169,7 +169,7 @@ pub(super) struct ChannelNow {
     packets: Extent,
 }
 
-/// The bytes of a channel, from that on from which segments count.
+/// The bytes of a channel, from the first byte of its segments on.
 struct ChannelBytes<'a>(&'a ChannelNow);
 
 impl ReadAt for ChannelBytes<'_> {
@@ -185,7 +185,8 @@ impl ReadAt for ChannelBytes<'_> {
 }
 
 impl ChannelNow {
-    /// That of a channel with this identity; `None` while it has no segments, and of another one.
+    /// Returns the channel with this identity; `None` while it has no segments, and for another
+    /// identity.
     pub(super) fn of(window: &Arc<ChannelWindow>, identity: &str) -> Option<ChannelNow> {
         let dash = window.live.dash(identity)?;
         let first_byte = window.live.with(identity, |_, first_byte| first_byte)?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The media playlist of a recording while it is written, or of a channel.
 //!
-//! That of a recording is an event; behind [`LISTED_MAX`] segments the oldest leave it. That of a
-//! channel slides: media sequence numbers and discontinuities count on. While it grows, the last
-//! segments are listed by their parts, too, which low-latency players play before the segment is
-//! whole; others pass over those tags. A player that has an older copy may ask for an update, which
-//! leaves out the segments that it has.
+//! The playlist of a recording is an event; behind [`LISTED_MAX`] segments the oldest leave it.
+//! That of a channel slides: media sequence numbers and discontinuities keep counting. While it
+//! grows, the last segments are also listed by their parts, which low-latency players play before
+//! the segment is whole; other players ignore those tags. A player that has an older copy may
+//! request an update, which leaves out the segments that it has.
 //!
 //! Sources: RFC 8216 §4.3.2.6 (dates), §4.3.3.3 (EXT-X-DISCONTINUITY-SEQUENCE), §4.3.3.5 (EVENT);
 //! draft-pantos-hls-rfc8216bis §4.4.3.7 (parts), §4.4.3.8 (server control), §4.4.4.9 (EXT-X-PART),
@@ -23,30 +23,30 @@ use super::media_playlist::{TICKS_PER_US, seconds};
 /// Segments that a playlist lists at most: four hours of 2 s, 500 KB.
 pub(super) const LISTED_MAX: usize = 7200;
 
-/// Distance of low-latency players from the last part: three parts of 0.4 s at least, and a quarter
-/// for parts that come late.
+/// Distance of low-latency players from the last part: at least three parts of 0.4 s, and a quarter
+/// for late parts.
 const PART_HOLD_BACK_S: &str = "1.5";
 
 /// Target durations for which parts are listed.
 const PARTED_TARGETS: u64 = 3;
 
-/// Target durations at the end that an update has.
+/// Target durations at the end that an update contains.
 const UPDATE_TARGETS: u64 = 6;
 
 /// Parts ahead of the last that can be asked for: three seconds of them.
 pub(super) const PARTS_AHEAD_MAX: usize = 8;
 
 const VERSION: u8 = 3;
-/// That of updates.
+/// Version of playlists that are updates.
 const VERSION_OF_UPDATES: u8 = 9;
 
-/// What a playlist lists.
+/// Content of a playlist.
 pub(super) struct LiveList<'a> {
     pub(super) segments: &'a GrowingSegments,
     pub(super) dates: &'a [PartDate],
     /// Number of the first segment.
     pub(super) first: usize,
-    /// True of a recording.
+    /// True for a recording.
     pub(super) is_event: bool,
 }
 
@@ -76,14 +76,14 @@ impl LiveList<'_> {
                 text.push_str("#EXT-X-DISCONTINUITY\n");
             }
             let follows = |before: usize| all[before].start + all[before].ticks == segment.start;
-            let is_told = dates.iter().any(|date| date.segment == number) || segment.is_break;
-            if is_told || at == skipped || !follows(at - 1) {
+            let is_dated = dates.iter().any(|date| date.segment == number) || segment.is_break;
+            if is_dated || at == skipped || !follows(at - 1) {
                 date(&mut text, dates, number, segment.start);
             }
             if !segments.is_complete() && end > since(PARTED_TARGETS) {
                 parts(&mut text, segments, number);
             }
-            // Of rounded times, so that they add up.
+            // Differences of rounded times, so that they add up.
             let lasts = end / TICKS_PER_US - segment.start / TICKS_PER_US;
             let _ = write!(text, "#EXTINF:{},\nlive/{number}.ts\n", seconds(lasts));
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests for what a recording or channel does not have yet.
+//! Requests for segments and parts that a recording or channel does not have yet.
 //!
-//! A low-latency player asks for the playlist that has the next part (`_HLS_msn`, `_HLS_part`), or
-//! for the part that the playlist announces; the answer comes when it is there. Nothing is looked
-//! at meanwhile: the thread that follows it wakes all who wait when it has a new plan. A
-//! request waits for three target durations at most, and then has the playlist as it is: so a
-//! player of a source that is silent for a while goes on asking (the draft suggests 503, which
-//! players take for a fault of the server). [`WAITS_MAX`] requests wait at once; a further one is
-//! told to come again.
+//! A low-latency player requests the playlist that has the next part (`_HLS_msn`, `_HLS_part`), or
+//! the part that the playlist announces; the answer is sent when it is available. Nothing is polled
+//! meanwhile: the thread that follows the media wakes all waiting requests when it has a new plan.
+//! A request waits for three target durations at most, and then gets the playlist as it is: so a
+//! player of a source that is silent for a while keeps asking (the draft suggests 503, which
+//! players treat as a fault of the server). [`WAITS_MAX`] requests wait at once; a further one is
+//! refused and may be retried.
 //!
 //! Sources: draft-pantos-hls-rfc8216bis §6.2.5.2 (blocking reload), §6.2.5.1 (updates), §6.2.6.
-//! Does not see that a client hangs up ([`crate::http::connection`] ends the request then).
+//! Does not notice that a client hangs up ([`crate::http::connection`] ends the request then).
 
 use std::time::SystemTime;
 
@@ -29,7 +29,7 @@ pub(super) const WAITS_MAX: usize = 16_384;
 /// Query of a request for a playlist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReloadQuery {
-    /// Media sequence number of a segment that it shall have, and of a part of it.
+    /// Media sequence number of a segment that the playlist must have, and of a part of it.
     segment: Option<usize>,
     part: Option<usize>,
     /// True when segments may be left out that the player has.
@@ -46,7 +46,7 @@ pub(crate) enum LiveWait {
 }
 
 impl ReloadQuery {
-    /// Reads the query of an address; what is not of HLS is passed over.
+    /// Parses the query of an address; ignores parameters that are not of HLS.
     ///
     /// # Errors
     /// A value is none that a player may send.
@@ -77,23 +77,23 @@ pub(crate) fn may_wait(request: &Request) -> bool {
     request.query.as_deref().is_some_and(is_query)
         || request.path.ends_with(".ts") && request.path.contains("/live/")
         || request.path.rsplit('/').next().is_some_and(is_picture)
-        // Who types a search gives up one for each letter.
+        // A user who types a search abandons one request for each letter.
         || request.path == "/index.json"
 }
 
-/// What a request waits for.
+/// The item that a request waits for.
 enum Wanted {
     Nothing,
-    /// It is there.
+    /// It is available.
     Listed,
     /// A segment, or a part of it.
     Coming(usize, Option<usize>),
 }
 
-/// Returns what a request waits for.
+/// Returns the item that a request waits for.
 ///
 /// # Errors
-/// The answer to one that asks for nonsense.
+/// The answer to an invalid request.
 fn wanted(
     request: &Request,
     address: &WebAddress<'_>,
@@ -125,7 +125,7 @@ fn crowded(request: &Request, now: SystemTime) -> LiveWait {
     LiveWait::Refused(refused.with_field("Retry-After", "1"))
 }
 
-/// Waits until the recording has what a request asks for.
+/// Waits until the recording has the requested item.
 pub(crate) async fn awaited(
     request: &Request,
     address: &WebAddress<'_>,
@@ -141,7 +141,7 @@ pub(crate) async fn awaited(
         Err(refused) => return LiveWait::Refused(refused),
         Ok(Wanted::Nothing) => return LiveWait::Ready,
         Ok(Wanted::Listed) => {
-            // The player wants what comes next.
+            // The player will request the next segment or part.
             live.growth().iter().for_each(|growth| growth.note_watched());
             return LiveWait::Ready;
         }
@@ -152,7 +152,7 @@ pub(crate) async fn awaited(
     LiveWait::Waited
 }
 
-/// Waits until the channel has what a request asks for.
+/// Waits until the channel has the requested item.
 pub(super) async fn awaited_of_channel(
     request: &Request,
     address: &WebAddress<'_>,
@@ -176,7 +176,7 @@ pub(super) async fn awaited_of_channel(
     };
     let Ok(_place) = waits.try_acquire() else { return crowded(request, now) };
     loop {
-        // Made before the look, so that nothing is missed.
+        // Created before the look, so that nothing is missed.
         let grown = live.grown();
         live.note_watched();
         let expected = |state: &mut LiveState, _| state.reached(segment, part) == Reached::Expected;
@@ -192,7 +192,7 @@ async fn wait(live: &LiveAsset, is_there: impl Fn() -> bool) {
     let Some(growth) = live.growth() else { return };
     let deadline = Instant::now() + live.state().wait_max();
     loop {
-        // Made before the look, so that no plan is missed.
+        // Created before the look, so that no plan is missed.
         let grown = growth.grown();
         growth.note_asked();
         growth.note_watched();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The segments of a recording or channel so far, and the texts of its playlists.
 //!
-//! Costs a reload a copy of the text, which is written anew when a part was added (100 ns a
+//! A reload costs a copy of the text, which is written anew when a part was added (100 ns a
 //! segment).
 //!
 //! Does not find media ([`super::live`], [`crate::channel::window`]).
@@ -17,11 +17,11 @@ use super::item_parts::ItemParts;
 use super::live_playlist::{self, LISTED_MAX, LiveList, PartDate};
 use super::media_playlist::TICKS_PER_US;
 
-/// Segments of a beginning: players start three behind the last, and Chromium's own takes a
-/// playlist with fewer for a fault.
+/// Segments at the beginning: players start three behind the last, and Chromium's own treats a
+/// playlist with fewer as a fault.
 const LISTED_MIN: usize = 3;
 
-/// Difference of reception and media that is told.
+/// Difference between reception and media time above which a new date is written.
 const DATE_DRIFT: Duration = Duration::from_secs(1);
 
 /// Tracks as the multivariant playlist shows them.
@@ -35,27 +35,27 @@ pub(crate) struct ShownTracks {
 /// The segments so far.
 pub(crate) struct LiveState {
     pub(crate) segments: GrowingSegments,
-    /// First segment of a channel's playlist; that of a recording is an event.
+    /// First segment of a channel's playlist; a recording's is an event, and has none.
     sliding_from: Option<usize>,
-    /// Time that a channel's playlist lists.
+    /// Duration that a channel's playlist lists.
     shift_ticks: u64,
     dates: Vec<PartDate>,
-    /// Another date that is not certain yet.
+    /// Another date that is not confirmed yet.
     doubtful: Option<DoubtfulDate>,
     shown: ShownTracks,
     texts: Option<LiveTexts>,
 }
 
-/// Time zero by one look.
+/// Time zero computed at one look.
 struct DoubtfulDate {
-    /// The segment that was not whole, and number of its parts.
+    /// Number of the segment that was not whole, and of its parts.
     cut: (usize, usize),
     began: SystemTime,
 }
 
 /// The playlist, and the update without its beginning.
 struct LiveTexts {
-    /// First segment, that which is not whole, and number of its parts; true when no more come.
+    /// First segment, segment that is not whole, and number of its parts; true when no more follow.
     listed: (usize, usize, usize, bool),
     whole: Bytes,
     update: Bytes,
@@ -65,13 +65,13 @@ struct LiveTexts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reached {
     Listed,
-    /// It is to come.
+    /// It is still to be received.
     Expected,
     TooFar,
 }
 
 impl ShownTracks {
-    /// Those of a programme.
+    /// Returns the attributes of a programme's tracks.
     pub(crate) fn of(tracks: &[Track]) -> ShownTracks {
         let pictures = tracks.iter().filter(|track| track.coding.is_video());
         let format = pictures.into_iter().find_map(|track| track.format.as_ref());
@@ -82,8 +82,8 @@ impl ShownTracks {
         }
     }
 
-    /// Returns the attributes of their variant, each behind a comma; `codecs` are those that are
-    /// known otherwise.
+    /// Returns the attributes of their variant, each after a comma; `codecs` replaces their own if
+    /// given.
     pub(super) fn attributes(&self, codecs: Option<&str>) -> String {
         let mut text = String::new();
         if let Some(codecs) = codecs.or(self.codecs.as_deref()) {
@@ -115,7 +115,7 @@ impl ShownTracks {
 }
 
 impl LiveState {
-    /// That of a recording.
+    /// Creates the state of a recording.
     pub(super) fn recording(segments: GrowingSegments, shown: ShownTracks) -> LiveState {
         LiveState {
             segments,
@@ -128,7 +128,7 @@ impl LiveState {
         }
     }
 
-    /// That of a channel.
+    /// Creates the state of a channel.
     pub(crate) fn channel(segments: GrowingSegments) -> LiveState {
         let shown = ShownTracks::default();
         LiveState { sliding_from: Some(0), ..LiveState::recording(segments, shown) }
@@ -139,9 +139,9 @@ impl LiveState {
         self.shown = shown;
     }
 
-    /// Takes the wall time at which the first segment began by what is received now. Another than
-    /// before is believed when more was cut since: behind a gap the clock's next reference may
-    /// still be to come.
+    /// Records the wall time of the start of the first segment, computed from the data received so
+    /// far. A differing time is accepted only when more was cut since: after a gap the clock's next
+    /// reference may still be missing.
     pub(crate) fn note_date(&mut self, began: SystemTime) {
         let differs = |known: SystemTime| {
             let drift = began.duration_since(known).unwrap_or_else(|error| error.duration());
@@ -172,8 +172,8 @@ impl LiveState {
     }
 
     /// Returns the time by which the source is late at a segment, in ticks, when the first segment
-    /// began at `began`. Of one that begins with a new clock it is known only when it has a date:
-    /// that of the next.
+    /// began at `began`. For a segment that begins with a new clock it is known only when the
+    /// segment has a date: that of the next.
     pub(super) fn late_ticks(&self, began: SystemTime, segment: usize, is_break: bool) -> u64 {
         let segment = segment + usize::from(is_break);
         let known = self.dates.iter().rev().find(|date| date.segment <= segment);
@@ -220,7 +220,7 @@ impl LiveState {
         Duration::from_secs(3 * self.segments.target_s())
     }
 
-    /// Tells whether the playlist has this segment, or this part of it or a later one.
+    /// Returns the state in the playlist of this segment, or of this part of it or a later one.
     pub(super) fn reached(&self, segment: usize, part: Option<usize>) -> Reached {
         let segments = &self.segments;
         let next = segments.next_number();
@@ -254,8 +254,8 @@ impl LiveState {
         is_next && !self.segments.is_complete()
     }
 
-    /// Returns the bytes and ranges of an item; `None` where there is none, or none yet. Of the
-    /// playlist an `update` has the end alone.
+    /// Returns the bytes and ranges of an item; `None` where there is none, or none yet. For an
+    /// `update` of the playlist, only its end.
     pub(super) fn parts(
         &mut self,
         identity: &str,
@@ -397,7 +397,7 @@ mod tests {
         }
         assert!(first > 0, "it slides");
         let known = channel.state.segments.next_number();
-        // What is forgotten is neither listed nor there.
+        // Forgotten segments are neither listed nor available.
         let gone = channel.state.segments.segment(first).unwrap().file.end;
         channel.state.segments.forget_before(gone);
         channel.state.slide(12 * TICKS_PER_SECOND);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The boxes of segments that are asked for again, and the file ranges behind them.
+//! The boxes of segments that are requested repeatedly, and the file ranges behind them.
 //!
-//! The boxes of a segment are made of its samples. Viewers of one film ask for the same segments:
-//! they are made once, and each answer has the same bytes. What is used least goes first when all
-//! together take more than [`BYTES_MAX`]; that of a plan that was dropped is not asked for, and
-//! goes with it.
+//! The boxes of a segment are made of its samples. Viewers of one film request the same segments:
+//! they are made once, and each answer has the same bytes. The least used are evicted first when
+//! all together exceed [`BYTES_MAX`]; those of a plan that was dropped are no longer requested, and
+//! are evicted with them.
 //!
 //! Costs a look-up, where making the boxes (10 KB for 6 s of two tracks) takes 25 µs.
 //!
@@ -18,7 +18,7 @@ use super::item_parts::ItemParts;
 use super::web_asset::WebAsset;
 use super::web_assets::cache;
 
-/// Bytes of all, and their number as far as it is expected.
+/// Bytes of all boxes, and their expected number.
 const BYTES_MAX: u64 = 32 << 20;
 const PARTS_EXPECTED: usize = 4096;
 

@@ -9,7 +9,7 @@
 //!
 //! Sources: ISO/IEC 23009-1 §5.3 (MPD), §5.3.9.6 (SegmentTimeline), §5.8.5.5 (roles), §8.4 (live
 //! profile); ISO/IEC 23001-8 (channel configurations); RFC 5646 (languages).
-//! Does not describe what grows ([`super::live_manifest`]).
+//! Does not describe growing media ([`super::live_manifest`]).
 
 use std::fmt::Write;
 
@@ -90,7 +90,7 @@ pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
     let all = || sets.iter().flatten();
     let end = |one: &&Offered<'_>| one.media.asset.presentation.presented_end_ticks();
     let seconds = all().map(end).max()? as f64 / TICKS_PER_SECOND as f64;
-    // Of what timelines say, and not less when it is rounded.
+    // The longest duration in the timelines, rounded up.
     let longest_ms = all().flat_map(|one| {
         let scale = u64::from(one.track().samples.timescale());
         let entries = one.timeline().into_iter();

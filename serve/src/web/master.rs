@@ -9,8 +9,8 @@
 //! the pictures, the largest sound of the group and the largest subtitles of TTML.
 //!
 //! Where an edit list cuts away the beginning of a film, as of one that was cut out of another
-//! without encoding, players are told to start behind it: its pictures are needed to decode the
-//! others.
+//! without encoding, EXT-X-START makes players start behind it: its pictures are needed to decode
+//! the others.
 //!
 //! Sources: RFC 8216 §4.3.4 (tags), §4.3.4.2 (SUBTITLES), §4.3.5.2 (EXT-X-START); RFC 6381
 //! (CODECS).
@@ -31,8 +31,8 @@ use super::ts_form::TsForm;
 use super::ttml_tracks::has_playlist;
 use super::web_asset::{TrackMedia, WebAsset, WebMedia};
 
-/// Time cut away from the beginning that is not worth a word: that of the frames which encoders of
-/// sound put in front.
+/// Time cut away from the beginning above which the cut is stated: encoders of sound insert frames
+/// of up to this time in front.
 const CUT_AWAY_MIN: u64 = TICKS_PER_SECOND / 10;
 
 /// A file in a playlist or MPD.
@@ -100,7 +100,7 @@ const SDH: &str = "public.accessibility.transcribes-spoken-dialog,\
 /// Group of all subtitles.
 const SUBTITLES: &str = "subs";
 
-/// Writes the lines of all subtitles, but of TTML where its times are not those of all variants.
+/// Writes the lines of all subtitles, except TTML whose times are not those of all variants.
 fn list_subtitles(lists: &mut Lists, files: &[Listed<'_>]) {
     let is_listed = |track: &TtmlSegments| {
         files.iter().all(|file| match &file.asset.media {

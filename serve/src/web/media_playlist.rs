@@ -119,7 +119,7 @@ pub(super) fn of_subtitles(
     lines.end()
 }
 
-/// Returns the playlist of the key frames; `None` of a file without pictures.
+/// Returns the playlist of the key frames; `None` for a file without pictures.
 pub(super) fn of_key_frames(media: &TrackMedia, key: &str) -> Option<Bytes> {
     let frames = media.plan.key_frames();
     frames.first()?;
@@ -144,8 +144,8 @@ fn target_s(ticks: impl Iterator<Item = u64>) -> u64 {
 }
 
 /// Returns the playlist of the key frames of a transport stream: byte ranges of it, where the
-/// tables of each lie there and these are asked for, else segments; `None` where there is no list
-/// of them.
+/// tables of each are ranges and `form` asks for ranges, otherwise segments; `None` where there is
+/// no list of them.
 pub(super) fn of_stream_keys(media: &StreamMedia, form: TsForm, key: &str) -> Option<Bytes> {
     let frames = media.key_frames().ok()?.list();
     let tables = media.key_tables.as_ref().filter(|_| form == TsForm::Ranges);
@@ -180,8 +180,8 @@ pub(super) fn of_stream_keys(media: &StreamMedia, form: TsForm, key: &str) -> Op
 }
 
 /// Returns the playlist of a transport stream: byte ranges of it, where every segment begins with
-/// its tables and these are asked for, else segments; `None` where its packets cannot be sent as
-/// they are.
+/// its tables and `form` asks for ranges, otherwise segments; `None` where its packets cannot be
+/// sent as they are.
 pub(super) fn of_stream(media: &StreamMedia, form: TsForm, key: &str) -> Option<Bytes> {
     let is_ranges = media.is_ranges && form == TsForm::Ranges;
     let version = if is_ranges { VERSION_OF_RANGES } else { VERSION_OF_STREAMS };

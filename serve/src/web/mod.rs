@@ -2,12 +2,12 @@
 //! HTTP Live Streaming and MPEG-DASH of the files in the library, made for each request.
 //!
 //! A file `films/a.mp4` is played from `films/a.mp4/master.m3u8` and `films/a.mp4/manifest.mpd`; a
-//! folder of renditions of one title from `film/master.m3u8` ([`title`]). Everything that these
-//! name lies below `films/a.mp4/~IDENTITY/`, where the identity is that of the file's content
+//! folder of renditions of one title from `film/master.m3u8` ([`title`]). All addresses in these
+//! lie below `films/a.mp4/~IDENTITY/`, where the identity is that of the file's content
 //! ([`address`]): when the file is replaced, its old addresses are gone. No segment is kept: each
 //! is some bytes, made from the file's segment plan ([`web_asset`]), and ranges of the file. A
 //! transport stream is sent as it is, its segments byte ranges of the file. Where a player needs
-//! fragments of MP4 (DASH, HEVC, several sounds), the samples are taken out of its packets and
+//! fragments of MP4 (DASH, HEVC, several sounds), the samples are extracted from its packets and
 //! kept for a while ([`segment_copies`]). Subtitles come from text tracks and from side-car files
 //! beside the film, as WebVTT ([`subtitles`]), and from tracks of TTML, whose documents are sent as
 //! they are ([`ttml_tracks`]). Segments may be enciphered ([`protection`]). A recording is played
@@ -15,7 +15,7 @@
 //!
 //! Costs, once a plan is made: a look-up of the file and of the plan for each request; for a
 //! segment a copy of its boxes (made once, 10 ns a sample: [`made_parts`]) and the calls of a
-//! download ([`crate::http::transmit`]), for a playlist a copy of its text.
+//! download ([`crate::http`]), for a playlist a copy of its text.
 //!
 //! Sources: RFC 8216 (HLS), ISO/IEC 23009-1 (DASH), ISO/IEC 23000-19 (CMAF).
 //! Does not send ([`crate::http`]) or cut ([`media::cmaf`], [`media::segments`]).

@@ -11,7 +11,7 @@ use media::tracks::Track;
 pub(super) struct Language {
     /// RFC 5646.
     pub(super) tag: String,
-    /// In English; the code of the file where it is not known.
+    /// English name; the code in the file where the language is unknown.
     pub(super) name: String,
 }
 
@@ -21,7 +21,8 @@ pub(super) fn language(track: &Track) -> Option<Language> {
 }
 
 impl Language {
-    /// That of a code (ISO 639-2) or tag (RFC 5646), which stands for itself where it is not known.
+    /// Returns the language of a code (ISO 639-2) or tag (RFC 5646); an unknown one is its own
+    /// name.
     pub(super) fn of(code: String) -> Language {
         match language_of(&code) {
             Some((tag, name)) => Language { tag: tag.to_owned(), name: name.to_owned() },
@@ -30,8 +31,8 @@ impl Language {
     }
 }
 
-/// Returns a name as playlists and MPDs write it: without quotes, line ends and what is no
-/// character of XML (§2.2); none where nothing is left.
+/// Returns a name as playlists and MPDs write it: without quotes, line ends and characters that XML
+/// forbids (§2.2); `None` where nothing is left.
 pub(super) fn shown_name(name: &str) -> Option<String> {
     let is_written = |one: &char| !one.is_control() && !matches!(one, '\u{fffe}' | '\u{ffff}');
     let kept = name.chars().filter(is_written);
@@ -39,7 +40,8 @@ pub(super) fn shown_name(name: &str) -> Option<String> {
     Some(kept.collect::<String>()).filter(|name| !name.trim().is_empty())
 }
 
-/// Returns a name that no other has: with a number behind it where one has it, or always.
+/// Returns a name that differs from all others: a number is appended where another has it, or
+/// always.
 pub(super) fn distinct(others: &[String], name: &str, is_numbered: bool) -> String {
     let plain = (!is_numbered).then(|| name.to_owned());
     let first = if is_numbered { 1 } else { 2 };

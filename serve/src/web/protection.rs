@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Segments enciphered for HLS, with keys that the server makes.
 //!
-//! With AES-128 a whole segment is one message. Each playlist of a file has a key of its own, which
-//! is that of a sealed film named after the file and its identity: `/keys/FILE/~I/NUMBER.key`. So
-//! another content has other keys. The initialization vector of a segment is its number, which a
-//! playlist need not say. Initialization sections stay clear.
+//! With AES-128 a whole segment is one message. Each playlist of a file has a key of its own: that
+//! of a sealed film named after the file and its identity, `/keys/FILE/~I/NUMBER.key`. So another
+//! content has other keys. The initialization vector of a segment is its number, which a playlist
+//! may omit. Initialization sections stay clear.
 //!
 //! With cbcs parts of the samples are messages: a block in ten of each slice, and the whole blocks
 //! of each frame of sound. A file has one key, number 0, for HLS and DASH. Its identifier and the
-//! initialization vector are made as keys are, of names that no file can have.
+//! initialization vector are made as keys are, from names that no file can have.
 //!
 //! Costs: with AES-128 one lane of the cipher, about 1 GB/s; with cbcs all lanes, and a copy of
 //! what is enciphered to blocks side by side and back. Once for all viewers
@@ -56,8 +56,8 @@ impl Protection {
         Protection { cipher, make, mark }
     }
 
-    /// Returns what stands behind the identity of a content: caches may keep what lies there, and
-    /// another cipher or secret gives other bytes.
+    /// Returns the suffix of a content's identity: caches may keep the items below it, and another
+    /// cipher or secret yields other bytes.
     pub(super) fn mark(&self) -> &str {
         &self.mark
     }
@@ -83,7 +83,7 @@ impl AssetKeys {
         self.cipher
     }
 
-    /// Returns the address at which a player of the web gets the key by the rules of clear key.
+    /// Returns the address from which a player in a browser gets the key by the rules of clear key.
     pub(super) fn licence(&self) -> String {
         address(&self.film, SAMPLE_KEY, LICENCE)
     }
@@ -110,7 +110,7 @@ impl AssetKeys {
         }
     }
 
-    /// Returns the same for players of the web.
+    /// Returns the same tag for players in browsers.
     pub(super) fn clear_key_tag(&self) -> String {
         let (uri, key_id) = (self.licence(), hex_sequence(&self.common_encryption().key_id));
         format!(
@@ -119,7 +119,7 @@ impl AssetKeys {
         )
     }
 
-    /// Returns what initialization sections say of the form cbcs.
+    /// Returns the parameters of the form cbcs for initialization sections.
     pub(super) fn common_encryption(&self) -> CommonEncryption {
         let iv = (self.make)(&format!("{}\0iv", self.film), SAMPLE_KEY);
         CommonEncryption { key_id: key_id(&*self.make, &self.film), iv }
@@ -158,7 +158,7 @@ impl AssetKeys {
         let mut ivs = vec![iv; protected.len()];
         let stride = |one: &ProtectedBytes| BLOCK_BYTES * (1 + one.clear_blocks);
         let blocks = |one: &ProtectedBytes| one.bytes.len().div_ceil(stride(one));
-        // Blocks of a message side by side, as the cipher takes them.
+        // Blocks of a message side by side, as the cipher requires them.
         let mut dense: Vec<u8> =
             Vec::with_capacity(BLOCK_BYTES * protected.iter().map(blocks).sum::<usize>());
         for one in &*protected {
@@ -206,7 +206,7 @@ fn hex_sequence(bytes: &[u8]) -> String {
     digits.fold("0x".to_owned(), |all, digits| all + &digits)
 }
 
-/// Pads to whole blocks, each byte the count of those added: always at least one.
+/// Pads to whole blocks with at least one byte; each added byte is the count of added bytes.
 fn pad(bytes: &mut Vec<u8>) {
     let added = BLOCK_BYTES - bytes.len() % BLOCK_BYTES;
     bytes.resize(bytes.len() + added, added as u8);

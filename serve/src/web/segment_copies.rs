@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Segments whose bytes do not lie in the file, made once and kept.
 //!
-//! The samples of a transport stream lie in packets, and have to be taken out for a segment; sound
-//! that lies between pictures is many small ranges, each of which would cost a call. The segment
-//! is written to a file without a name, on the disk of the cache folder or in memory, and is then
-//! sent as files are: one making serves all viewers, without a copy. All together take
-//! [`BYTES_MAX`]; those that are used least go first. Viewers take turns at the makers by their
+//! The samples of a transport stream lie in packets, and have to be extracted for a segment; sound
+//! that lies between pictures is many small ranges, each of which would cost a call. The segment is
+//! written to a file without a name, on the disk of the cache folder or in memory, and is then sent
+//! as files are: one copy serves all viewers, without copying again. All together occupy
+//! [`BYTES_MAX`]; the least used are evicted first. Viewers get turns at the makers by their
 //! addresses ([`super::fair_turns`]).
 //!
 //! Costs, once for a segment: a read of its part of the file, and three copies of its bytes.
@@ -27,14 +27,14 @@ use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
 use crate::nameless_file::nameless_file;
 
-/// Bytes of all segments that are kept, and their number as far as it is expected.
+/// Bytes of all kept segments, and their expected number.
 const BYTES_MAX: u64 = 256 << 20;
 const SEGMENTS_EXPECTED: usize = 256;
 
 /// Least weight of a segment: each has a descriptor, 512 at most together.
 const WEIGHT_MIN: u64 = 512 << 10;
 
-/// Bytes of all segments that live, in permits of a page's size and more.
+/// Bytes of all segments in use, counted in permits of [`PERMIT_BYTES`].
 const LIVING_BYTES_MAX: u64 = 1 << 30;
 const PERMIT_BYTES: u64 = 64 << 10;
 
@@ -71,8 +71,8 @@ impl SegmentCopies {
         }
     }
 
-    /// Returns the segment of this address, of about so many bytes, that `peer` asks for; `make`
-    /// returns them, and may read and wait.
+    /// Returns the segment of this address, of about `bytes` bytes, which `peer` requests; `make`
+    /// returns the bytes, and may read and wait.
     pub(super) async fn get(
         &self,
         (address, bytes): (String, u64),
@@ -97,7 +97,7 @@ impl SegmentCopies {
             made.map(Arc::new).map_err(|error| match error.kind() {
                 // The file was read, and its media cannot be a segment.
                 io::ErrorKind::InvalidData => NoAsset::Refused(error.to_string()),
-                // It is looked at anew when the segment is asked for again.
+                // The file is examined anew when the segment is requested again.
                 io::ErrorKind::ResourceBusy => NoAsset::CHANGING,
                 _ => NoAsset::Unreadable(error.to_string()),
             })
@@ -106,7 +106,7 @@ impl SegmentCopies {
     }
 }
 
-/// Writes a segment; to memory where the disk does not take it.
+/// Writes a segment; to memory where the disk refuses it.
 fn written(name: &str, pieces: &Pieces, folder: Option<&Path>) -> io::Result<OpenFile> {
     let write = |folder: Option<&Path>| {
         let mut file = nameless_file("segment", folder)?;

@@ -4,9 +4,9 @@
 //!
 //! They are found among the names that the library has, by one look-up and a step for each name
 //! that begins like the film's, and opened as requests open files: no link leads out of the served
-//! folder. A side-car's identity is made of its name, size and time of change, so that one that was
-//! replaced has another address. The words between the film's name and the extension are read as
-//! media servers read them, in any order: a language, `forced`, `default`, `sdh` or `cc` or `hi`, a
+//! folder. A side-car's identity is made of its name, size and time of change, so that a replaced
+//! one has another address. The words between the film's name and the extension are read as media
+//! servers read them, in any order: a language, `forced`, `default`, `sdh` or `cc` or `hi`, a
 //! number. A file that looks like subtitles of the film and is not read has a reason in place of a
 //! format.
 //!
@@ -32,7 +32,7 @@ const SIDE_CARS_MAX: usize = 64;
 /// out.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Names that are looked at for them.
+/// Number of names examined for them.
 const NAMES_MAX: usize = 4096;
 
 /// Digits of the number of one of several side-cars: four are a year, or a part of a film's name.
@@ -86,7 +86,7 @@ pub(super) fn side_cars_of_title(library: &Library, folder: &str, film: &str) ->
     limited(found)
 }
 
-/// Those whose names are this one, a point and words.
+/// Returns the side-cars whose names are this one, a point and words.
 fn named(library: &Library, stem: &str) -> Vec<SideCar> {
     let beginning = format!("{stem}.");
     let files = library.beginning_with(&beginning, NAMES_MAX);
@@ -99,13 +99,13 @@ fn named(library: &Library, stem: &str) -> Vec<SideCar> {
     found
 }
 
-/// True of a side-car by its form, and by whether its name is that of another film with words:
-/// `film.2.srt` is that of `film.2.mp4`, if there is one.
+/// True for a side-car of this film, judged by its form and by `is_of_other`: its name may be that
+/// of another film with words. `film.2.srt` belongs to `film.2.mp4`, if there is one.
 fn is_named(form: &Result<SideCarForm, String>, is_of_other: bool) -> bool {
     !is_of_other || form.as_ref().is_ok_and(|form| form.language.is_some())
 }
 
-/// Those among files whose names have this many bytes in front of the words.
+/// Returns the side-cars among files whose names have this many bytes in front of the words.
 fn among(
     files: Vec<ListedFile>,
     common: usize,
@@ -133,7 +133,7 @@ fn limited(mut found: Vec<SideCar>) -> Vec<SideCar> {
     });
     let mut bytes = 0;
     let is_read = |side_car: &&SideCar| {
-        // One that is too large is refused without a read.
+        // A side-car that is too large is refused without a read.
         let own = Some(side_car.file.bytes).filter(|own| *own <= TEXT_BYTES_MAX as u64);
         bytes += own.unwrap_or(0);
         bytes <= BYTES_MAX
@@ -160,8 +160,8 @@ fn stem(film: &str) -> &str {
     }
 }
 
-/// Form of a side-car by the end of its name, or the reason why it is not read; `None` of another
-/// file.
+/// Returns the form of a side-car by the end of its name, or the reason why it is not read; `None`
+/// for another file.
 fn form(end: &str) -> Option<Result<SideCarForm, String>> {
     let (words, extension) = end.rsplit_once('.').unwrap_or(("", end));
     let extension = extension.to_ascii_lowercase();
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn names_tell_format_language_and_use() {
-        let told = |end: &str| {
+        let described = |end: &str| {
             form(end).map(|form| match form {
                 Ok(SideCarForm { language, flags, .. }) => {
                     let uses = [
@@ -318,7 +318,7 @@ mod tests {
             ("en.mp4", None),
             ("srt.bak", None),
         ] {
-            assert_eq!(told(end).as_deref(), expected, "{end}");
+            assert_eq!(described(end).as_deref(), expected, "{end}");
         }
         for (end, reason) in [
             ("final.srt", "left out: \"final\" is no language, number, forced, default, sdh"),
@@ -329,8 +329,8 @@ mod tests {
             ("SSA", "left out: .ssa"),
             ("en.sub", "left out: .sub"),
         ] {
-            let told = told(end).expect("a reason");
-            assert!(told.starts_with(reason), "{end}: {told}");
+            let described = described(end).expect("a reason");
+            assert!(described.starts_with(reason), "{end}: {described}");
         }
     }
 

@@ -3,13 +3,13 @@
 //!
 //! Sounds of one language and use, in several codecs, are one choice. Each codec is a group of
 //! alternatives, and a player chooses a group that it can decode. Groups have the same members, by
-//! choice: what a codec lacks is in its group as AAC, which every player decodes. Where the sounds
-//! in AAC are not of all choices groups differ, against RFC 8216 §4.3.4.1.1: players that lack a
-//! codec would have none to play.
+//! choice: a choice that a codec lacks is in its group as AAC, which every player decodes. Where
+//! the sounds in AAC do not cover all choices, groups differ, against RFC 8216 §4.3.4.1.1:
+//! otherwise players that lack a codec would have none to play.
 //!
-//! A choice has the name that the film gives its sounds where it gives one alone, or that of its
-//! language. Viewers who choose none hear the first that the film calls a default and that is no
-//! commentary, or the first.
+//! A choice has the name that the film gives its sounds if they share one, otherwise that of its
+//! language. Viewers who choose none hear the first sound that the film marks as a default and that
+//! is no commentary, or the first.
 //!
 //! Sources: RFC 8216 §4.3.4.1 (EXT-X-MEDIA); ISO/IEC 23009-1 §5.8.5.5 (roles).
 //! Does not write descriptions of DASH ([`super::manifest`]).
@@ -35,11 +35,11 @@ struct SoundChoice {
 /// Use of a sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoundUse {
-    /// That of the film.
+    /// The film's own sound.
     Plain,
     /// Somebody speaks about the film.
     Commentary,
-    /// A voice tells what pictures show.
+    /// A voice describes the pictures.
     Description,
 }
 
@@ -52,7 +52,7 @@ impl SoundUse {
         }
     }
 
-    /// Words about it behind the name of its language.
+    /// Returns the words about it that follow the name of its language.
     fn words(self) -> &'static str {
         match self {
             SoundUse::Plain => "",
@@ -79,7 +79,7 @@ pub(super) fn default_sound<'a>(sounds: impl Iterator<Item = &'a Track>) -> Opti
     sounds.min_by_key(|(_, track)| order(track)).map(|(at, _)| at)
 }
 
-/// Sounds that are alternatives: those of one codec, and others for what it lacks.
+/// Sounds that are alternatives: those of one codec, and others for the choices that it lacks.
 pub(super) struct SoundGroup {
     pub(super) name: String,
     /// Codecs of its members, each once.
@@ -159,7 +159,7 @@ impl<'a> Sounds<'a> {
             if let Some(language) = language(track) {
                 let _ = write!(text, ",LANGUAGE=\"{}\"", language.tag);
             }
-            // A commentary is for those who choose it.
+            // A commentary must be chosen by the viewer.
             let is_chosen = is_default || *sound_use == SoundUse::Plain;
             let yes = |is_so: bool| if is_so { "YES" } else { "NO" };
             let _ = write!(text, ",DEFAULT={},AUTOSELECT={}", yes(is_default), yes(is_chosen));
@@ -188,7 +188,7 @@ pub(super) fn channels(codec: &Codec) -> Option<u8> {
 /// Characteristic of a sound for viewers who do not see the pictures (RFC 8216 §4.3.4.1).
 const DESCRIBES_VIDEO: &str = "public.accessibility.describes-video";
 
-/// Adds to each group what it lacks, from that of AAC with all choices where there is one.
+/// Adds to each group the choices that it lacks, from the group of AAC if that has all of them.
 fn fill_up(groups: &mut [SoundGroup], choices: usize, codec: impl Fn(usize) -> String) {
     let has_all = |group: &&SoundGroup| {
         group.members.len() == choices && group.codecs[0].starts_with("mp4a.40.")
@@ -208,8 +208,8 @@ fn fill_up(groups: &mut [SoundGroup], choices: usize, codec: impl Fn(usize) -> S
     }
 }
 
-/// Names choices: as their sounds are called, where all that have a name have the same, or else by
-/// language and use.
+/// Names choices: by the name of their sounds, where all that have a name have the same, otherwise
+/// by language and use.
 fn name_all<'a>(choices: &mut [SoundChoice], track: impl Fn(usize) -> &'a Track) {
     let mut names = Vec::new();
     for choice in choices {

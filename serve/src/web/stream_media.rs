@@ -35,7 +35,7 @@ pub(super) struct StreamMedia {
 }
 
 impl StreamMedia {
-    /// Reads the tables of the stream of an asset whose content `file` has. May wait.
+    /// Reads the tables of the stream of an asset whose content is in `file`. May wait.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -108,8 +108,8 @@ impl StreamMedia {
         segments + key_frames + size_of_val(held.clock()) + size_of_val(held.entries())
     }
 
-    /// True where players take the packets as they are: HLS has HEVC in fragments alone, and of
-    /// several sounds players take the first.
+    /// True where players accept the packets as they are: HLS carries HEVC only in fragments, and
+    /// players use only the first of several sounds.
     pub(super) fn plays_as_it_is(&self) -> bool {
         let codings =
             || self.asset.plan.streams().iter().map(|one| Coding::of(one.stream_type, &[]));

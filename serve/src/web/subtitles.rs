@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The subtitles of a film, from its text tracks and side-car files, and their cues.
 //!
-//! Side-car files are parsed when the film's master playlist or MPD is asked for, so that one
+//! Side-car files are parsed when the film's master playlist or MPD is requested, so that one
 //! without cues is left out, with its reason in the log. Text tracks are listed from the file's
-//! header; their cues are read when the first segment is asked for. Cues are kept until those of
-//! all films take [`MEMORY_BYTES_MAX`]; the verdict on a side-car is kept as long.
+//! header; their cues are read when the first segment is requested. Cues are kept until those of
+//! all films exceed [`MEMORY_BYTES_MAX`]; the verdict on a side-car is kept as long.
 //!
 //! Costs, once kept: a look-up among the names of the folder for a playlist, a copy of some texts
 //! for a segment.
@@ -28,7 +28,7 @@ use super::web_assets::cache;
 use crate::http::open_files::OpenFile;
 use crate::library::{Library, NoAsset};
 
-/// Memory of all cues, and the number of lists as far as it is expected.
+/// Memory of all cues, and the expected number of lists.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 const LISTS_EXPECTED: usize = 1024;
 
@@ -46,7 +46,7 @@ pub(super) struct ListedSubtitle {
     pub(super) name: String,
     /// RFC 5646; the code of the file where it is not known.
     pub(super) language: Option<String>,
-    /// Of all that are listed one at most is the default.
+    /// At most one of the listed subtitles is the default.
     pub(super) flags: SubtitleFlags,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct SubtitleFlags {
     pub(super) is_forced: bool,
     /// True where they are shown until a viewer chooses others.
     pub(super) is_default: bool,
-    /// True where they tell of sounds, too, for viewers who do not hear them.
+    /// True where they describe sounds, too, for viewers who do not hear them.
     pub(super) is_sdh: bool,
 }
 
@@ -118,7 +118,7 @@ impl Subtitles {
         listed
     }
 
-    /// Returns the cues of subtitles of a film whose content `file` has.
+    /// Returns the cues of subtitles of a film whose content is in `file`.
     ///
     /// # Errors
     /// There are no such subtitles, or they have no cues.
@@ -139,7 +139,7 @@ impl Subtitles {
                 let of = format!("{film}, track {number}");
                 let make = move || {
                     let cues = text_cues(&OpenBytes(&file), bytes, number, origin);
-                    Ok(told(&of, cues.map_err(|reason| reason.to_string())))
+                    Ok(with_warning(&of, cues.map_err(|reason| reason.to_string())))
                 };
                 self.get(name, peer, make).await
             }
@@ -147,7 +147,7 @@ impl Subtitles {
                 let folder = film.rsplit_once('/').map_or("", |(folder, _)| folder);
                 let is_asked = |found: &SideCar| found.identity == identity;
                 let found = side_cars(library, film).into_iter().find(is_asked);
-                // As a rendition it has those of the title.
+                // A file of a folder of renditions has the side-cars of the title.
                 let of_folder =
                     || side_cars_of_title(library, folder, "").into_iter().find(is_asked);
                 match found.or_else(of_folder) {
@@ -158,7 +158,7 @@ impl Subtitles {
         }
     }
 
-    /// Resolves when a text may be made for a client; some megabytes take a while.
+    /// Resolves when a text may be made for a client; a text of some megabytes takes a while.
     pub(super) async fn turn(&self, peer: IpAddr) -> Turn {
         self.turns.claim_own(peer).turn().await
     }
@@ -168,11 +168,13 @@ impl Subtitles {
         side_car: &SideCar,
         (library, peer): (&Arc<Library>, IpAddr),
     ) -> Result<Cues, NoAsset> {
-        // Its identity is made of its name, too. It may be read once others are removed.
+        // The identity covers the name as well. A side-car over a limit may be read once others are
+        // removed.
         let reason = side_car.form.as_ref().err().map_or("", String::as_str);
         let name = format!("{:016x}{reason}", side_car.identity);
         let (side_car, folder) = (side_car.clone(), library.folder.clone());
-        self.get(name, peer, move || Ok(told(&side_car.file.name, side_car.read(&folder)?))).await
+        self.get(name, peer, move || Ok(with_warning(&side_car.file.name, side_car.read(&folder)?)))
+            .await
     }
 
     /// Returns the cues of this name for a client; `make` makes them, and may read and wait.
@@ -224,15 +226,15 @@ fn add(
 pub(super) const REPLACED: &str =
     "the subtitles were replaced or removed; load master.m3u8 or manifest.mpd again";
 
-/// Tells what the subtitles of this name lack.
-fn told(name: &str, read: Result<CueList, String>) -> Result<CueList, String> {
+/// Logs a warning about the faults of the subtitles of this name.
+fn with_warning(name: &str, read: Result<CueList, String>) -> Result<CueList, String> {
     if let Some(finding) = finding(&read) {
         tracing::warn!("subtitles {name}: {finding}");
     }
     read
 }
 
-/// Returns what subtitles lack, in words for people.
+/// Returns the faults of subtitles, in words for people.
 fn finding(read: &Result<CueList, String>) -> Option<String> {
     match read {
         Ok(cues) if cues.left_out() > 0 => Some(format!(

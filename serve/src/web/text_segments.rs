@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The segments of subtitles, cut at the times of the film's segments.
 //!
-//! A cue that is shown over a border is in both segments. Each segment says which media timestamp
-//! belongs to a time of its cues: the film's start where all times go on, else the place from which
-//! they do (EXT-X-DISCONTINUITY).
+//! A cue that is shown over a border is in both segments. Each segment states which media timestamp
+//! belongs to a time of its cues: the film's start where all times are continuous, otherwise the
+//! place from which they are (EXT-X-DISCONTINUITY).
 //!
 //! Costs a pass over the film's segments for each text: some 1200 of two hours, a microsecond.
 //!
@@ -24,17 +24,17 @@ const TIMESTAMPS_PER_S: u64 = 90_000;
 
 /// The segments of a film, as subtitles have them.
 pub(super) struct TextSegments {
-    /// Duration in ticks, and whether timestamps are set anew.
+    /// Duration in ticks; true where timestamps are set anew.
     durations: Vec<(u64, bool)>,
     /// Start of the first in ticks.
     start: u64,
     target_s: u64,
-    /// Number and map of each segment from which on timestamps are other ones.
+    /// Number and map of each segment from which timestamps differ.
     maps: Vec<(usize, TimestampMap)>,
 }
 
 impl TextSegments {
-    /// Those of the first rendition; `None` of a file without one.
+    /// Returns the segments of the first rendition; `None` for a file without one.
     pub(super) fn of_tracks(plan: &TrackSegments) -> Option<TextSegments> {
         let rendition = plan.renditions().first()?;
         let segments = rendition.segments();
@@ -47,7 +47,7 @@ impl TextSegments {
         })
     }
 
-    /// Those of a transport stream.
+    /// Returns the segments of a transport stream.
     pub(super) fn of_stream(plan: &SegmentPlan) -> TextSegments {
         let (mut maps, mut ticks) = (Vec::new(), 0);
         for (number, segment) in plan.list().iter().enumerate() {
@@ -70,7 +70,7 @@ impl TextSegments {
     }
 
     /// Returns a segment; `None` past the last. The first begins with the film, and the last has
-    /// all that is left.
+    /// the rest.
     pub(super) fn text(&self, number: usize, cues: &CueList) -> Option<String> {
         let ticks = |segments: &[(u64, bool)]| segments.iter().map(|(ticks, _)| ticks).sum::<u64>();
         let (own, _) = self.durations.get(number)?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of one folder that are renditions of one title.
 //!
-//! `film/master.m3u8` and `film/manifest.mpd` of a folder `film` are the title whose renditions
-//! are the media files directly in it: two to [`FILES_MAX`]. They are renditions of one title when
-//! all have pictures, and their segments begin at the same times, within [`APART_MAX`]: encoders
-//! put key frames at the same pictures where they are told so. Else the answer says which file
-//! differs, and where. Subtitles are those of one of the files, with the side-cars of the folder:
-//! `film/film.en.srt` or `film/en.srt`. Nothing is kept: the plans of the
-//! files are ([`super::web_assets`]).
+//! `film/master.m3u8` and `film/manifest.mpd` of a folder `film` are the title whose renditions are
+//! the media files directly in it: two to [`FILES_MAX`]. They are renditions of one title when all
+//! have pictures, and their segments begin at the same times, within [`APART_MAX`]: encoders put
+//! key frames at the same pictures where they are configured to. Otherwise the answer names the
+//! file that differs, and the place. Subtitles are those of one of the files, with the side-cars of
+//! the folder: `film/film.en.srt` or `film/en.srt`. Nothing is kept: the plans of the files are
+//! ([`super::web_assets`]).
 //!
 //! Costs a comparison of all segments' starts and the writing of the text, for each request.
 //!
@@ -44,7 +44,7 @@ const APART_MAX: u64 = TICKS_PER_SECOND / 50;
 pub(crate) struct Title {
     /// Name of each in the folder, with its plan.
     files: Vec<(String, Arc<WebAsset>)>,
-    /// Those of one of the files, by its index.
+    /// Subtitles of one of the files, with its index.
     subtitles: (usize, Vec<ListedSubtitle>),
 }
 
@@ -74,7 +74,7 @@ impl Title {
         self.subtitles = (index, web.subtitles.listed(asset, found, (library, peer)).await);
     }
 
-    /// True where segments of its files are enciphered so.
+    /// True where segments of its files are enciphered with this cipher.
     pub(super) fn has_cipher(&self, cipher: SegmentCipher) -> bool {
         self.files.iter().any(|(_, asset)| asset.has_cipher(cipher))
     }

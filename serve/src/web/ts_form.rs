@@ -5,7 +5,7 @@
 //! cannot ask for ranges. `master.m3u8?ranges=no` lists playlists of the second form, which have
 //! addresses of their own. Both are sent from the file.
 //!
-//! Sources: RFC 8216 §4.3.2.2 (EXT-X-BYTERANGE), §7 (players of version 3 know no ranges).
+//! Sources: RFC 8216 §4.3.2.2 (EXT-X-BYTERANGE), §7 (players of version 3 lack ranges).
 //! Does not write playlists ([`super::media_playlist`]).
 
 use super::address::WebItem;
@@ -13,8 +13,8 @@ use super::address::WebItem;
 /// Form of the playlists of a transport stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum TsForm {
-    /// Byte ranges of the file, where every segment begins with what a decoder needs; else as
-    /// below.
+    /// Byte ranges of the file, where every segment begins with the data that a decoder needs;
+    /// otherwise as below.
     #[default]
     Ranges,
     /// Segments that have addresses of their own.

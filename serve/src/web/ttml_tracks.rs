@@ -31,8 +31,8 @@ use crate::http::open_files::OpenFile;
 pub(super) struct TtmlTracks(HashMap<u32, TtmlSegments>);
 
 impl TtmlTracks {
-    /// Cuts the tracks of TTML among the text tracks of a film, and drops from those what has no
-    /// segments. May read and wait.
+    /// Cuts the tracks of TTML among the text tracks of a film, and drops tracks without segments
+    /// from those. May read and wait.
     pub(super) fn of(
         (film, file): (&str, &OpenFile),
         media: &WebMedia,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The segment plan of a file, and the playlists made of it.
 //!
-//! A plan is made when the first of a file's addresses is asked for, on a thread that may read: for
-//! a file with tracks from its sample tables, for a transport stream from some packets at each
+//! A plan is made at the first request for one of a file's addresses, on a thread that may read:
+//! for a file with tracks from its sample tables, for a transport stream from some packets at each
 //! place where play can start. Playlists are made once and kept.
 //!
 //! Costs: a plan of two hours takes 10 ms; 100 KB of memory, and its playlists another 60 KB each.
@@ -49,21 +49,21 @@ pub(super) const COPIED_BYTES_MAX: u64 = 256 << 20;
 
 /// A file as HLS and DASH.
 pub(crate) struct WebAsset {
-    /// Its own among all plans that this process has made.
+    /// Number that is unique among all plans of this process.
     pub(super) number: u64,
     /// Identity of the content in addresses.
     pub(super) identity: String,
     pub(super) media: WebMedia,
-    /// Tracks of text that the file has beside those that are sent.
+    /// Tracks of text of the file, beside its tracks of media.
     pub(super) text_tracks: Vec<TextTrack>,
-    /// Those of TTML.
+    /// Tracks of TTML.
     pub(super) ttml: TtmlTracks,
     /// Set where segments are enciphered.
     pub(super) keys: Option<AssetKeys>,
     playlists: Playlists,
 }
 
-/// The content of the file, as players take it.
+/// The content of the file in the form that players accept.
 pub(super) enum WebMedia {
     Tracks(TrackMedia),
     Stream(StreamMedia),
@@ -78,13 +78,13 @@ pub(super) struct TrackMedia {
 }
 
 impl TrackMedia {
-    /// True where samples have to be taken out of the file's packets.
+    /// True where samples have to be extracted from the file's packets.
     fn is_copied(&self) -> bool {
         self.asset.stream_plan().is_some()
     }
 }
 
-/// Texts by item, made when they are asked for first.
+/// Texts by item, made at their first request.
 #[derive(Default)]
 struct Playlists {
     /// By the form of a transport stream.
@@ -96,7 +96,7 @@ struct Playlists {
     tracks: HashMap<TrackList, OnceLock<Bytes>>,
 }
 
-/// The text with the subtitles that were there when it was asked for last.
+/// The text with the subtitles of its last request.
 #[derive(Default)]
 struct NewestText(Mutex<Option<(Vec<ListedSubtitle>, MadeText)>>);
 
@@ -131,7 +131,7 @@ impl WebAsset {
         }
     }
 
-    /// Makes the plan of an asset whose content `file` has, of this identity. May read and wait.
+    /// Makes the plan of an asset with this identity whose content is in `file`. May read and wait.
     ///
     /// # Errors
     /// The reason why it has no segments.
@@ -233,8 +233,8 @@ impl WebAsset {
         format!("the file has no playlist of key frames as they lie in it: {reason}")
     }
 
-    /// Returns it as a playlist lists it that lies at `path` before its name, a path with a slash
-    /// at its end.
+    /// Returns the file as an entry of a playlist that lies at `path` before its name, a path with
+    /// a slash at its end.
     pub(super) fn listed<'a>(
         &'a self,
         path: String,
@@ -269,8 +269,8 @@ impl WebAsset {
         }
     }
 
-    /// Returns the time for which its first segment has what the film's edit list cuts away, in
-    /// ticks.
+    /// Returns the time for which its first segment has media that the film's edit list cuts away,
+    /// in ticks.
     pub(super) fn cut_away_ticks(&self) -> u64 {
         let WebMedia::Tracks(media) = &self.media else { return 0 };
         let first = media.plan.renditions().iter().flat_map(|one| one.segments().first());
@@ -321,7 +321,7 @@ impl WebAsset {
                 Some(SegmentParts { head, ranges: Vec::new() })
             }
             (WebItem::Segment(list, number), WebMedia::Tracks(media)) => {
-                // Only what playlists name.
+                // Only renditions that playlists name.
                 media.inits.get(list)?;
                 let presentation = &media.asset.presentation;
                 media.plan.rendition(&list.0)?.parts(presentation, &media.plan, *number)
@@ -387,12 +387,12 @@ impl WebAsset {
             && *number < rendition.segments().len()
     }
 
-    /// True where segments are enciphered so.
+    /// True where segments are enciphered with this cipher.
     pub(super) fn has_cipher(&self, cipher: SegmentCipher) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.cipher() == cipher)
     }
 
-    /// Returns about how many bytes such a segment has.
+    /// Returns the approximate number of bytes of such a segment.
     pub(super) fn copied_bytes(&self, item: &WebItem) -> u64 {
         match (item, &self.media) {
             (WebItem::Segment(list, number), WebMedia::Tracks(media)) => {
@@ -422,8 +422,8 @@ impl WebAsset {
                 bytes_of(self.parts(item).ok_or_else(none)?, file)?
             }
         };
-        // Of a file that was written meanwhile it may have bytes of both; one that got another name
-        // or owner looks the same.
+        // A file that was written meanwhile may have bytes of both contents; one whose name or
+        // owner was changed looks the same.
         if !file.is_unchanged() {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
@@ -530,8 +530,8 @@ fn copy(
     }
 }
 
-/// Returns the tracks of text of a file. One that the plan was made of has few faults; where there
-/// is one, the film is played without.
+/// Returns the tracks of text of a file. A file that the plan was made of rarely has faults; where
+/// there is one, the film is played without them.
 fn listed_text(asset: &LibraryAsset, file: &OpenFile) -> Vec<TextTrack> {
     let LibraryAsset::Tracks(asset) = asset else { return Vec::new() };
     if asset.presentation.left_out().is_empty() || asset.stream_plan().is_some() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The segment plans that are in use.
 //!
-//! One plan serves all loops and viewers of a file. Requests that come while it is made wait for
-//! it. The plans that are used least are dropped when all take more than [`MEMORY_BYTES_MAX`];
-//! those of a content that a file has no more are not asked for, and go with them.
+//! One plan serves all loops and viewers of a file. Requests that arrive while it is made wait for
+//! it. The least used plans are dropped when all exceed [`MEMORY_BYTES_MAX`]; those of a content
+//! that a file no longer has are not requested, and are dropped with them.
 //!
 //! Does not make plans ([`super::web_asset`]) or look for files.
 
@@ -28,8 +28,8 @@ use crate::http::open_files::OpenFile;
 use crate::library::asset::{Asset, LibraryAsset};
 use crate::library::{Library, NoAsset};
 
-/// Memory of all plans, their playlists, and the plans of files that they hold; and their number as
-/// far as it is expected.
+/// Memory of all plans, their playlists, and the plans of files that they hold; and their expected
+/// number.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 const ASSETS_EXPECTED: usize = 1024;
 
@@ -37,7 +37,7 @@ const ASSETS_EXPECTED: usize = 1024;
 pub(crate) struct WebAssets {
     assets: Cache<AssetName, Arc<WebAsset>, ByMemory>,
     recordings: Cache<String, Arc<LiveAsset>, UnitWeighter, DefaultHashBuilder, InProgress>,
-    /// Places for requests that wait for what is recorded next.
+    /// Places for requests that wait for the next part of a recording.
     pub(crate) waits: Semaphore,
     pub(super) copies: SegmentCopies,
     pub(super) made_parts: MadeParts,
@@ -82,7 +82,7 @@ where
     cache_with(expected, weight_max, weighter, DefaultLifecycle::default())
 }
 
-/// Likewise, with a rule for values that stay whatever they weigh.
+/// Does the same, with a rule for values that stay regardless of their weight.
 fn cache_with<K, V, W, L>(
     expected: usize,
     weight_max: u64,
@@ -105,7 +105,7 @@ where
 }
 
 impl WebAssets {
-    /// `folder` is where segments that were copied lie; in memory without one.
+    /// `folder` holds the copied segments; without one they are in memory.
     pub(crate) fn new(
         folder: Option<std::path::PathBuf>,
         protection: Option<Protection>,
@@ -166,7 +166,7 @@ impl WebAssets {
         }
     }
 
-    /// Returns a recording that is whole and whose players may not know it yet.
+    /// Returns a recording that is whole and whose players may not have learned that yet.
     async fn just_ended(
         &self,
         name: &str,
@@ -278,9 +278,9 @@ fn is_of(key: &PlanKey, file: &OpenFile) -> bool {
 /// Source that an item is made of.
 pub(crate) enum WebSource {
     Whole(Arc<WebAsset>),
-    /// A recording, as far as it was written.
+    /// A recording, up to the bytes written so far.
     Live(Arc<LiveAsset>, Arc<Asset>),
-    /// A recording that is whole and whose segments are no longer known.
+    /// A recording that is whole and whose segments are no longer kept.
     Over,
 }
 
@@ -302,7 +302,7 @@ impl Lifecycle<String, Arc<LiveAsset>> for InProgress {
     }
 }
 
-/// Reason why a file has no plan of all of it.
+/// Reason why there is no plan of a whole file.
 enum NotWhole {
     /// It is still written.
     Continues,
@@ -352,7 +352,7 @@ mod tests {
             let held = is_in_progress.then_some(growth);
             for number in 0..40 {
                 recordings.insert(number.to_string(), ended.clone());
-                // The first to come keep their places for longest.
+                // The first entries keep their places for longest.
                 if let Some(live) = made.take_if(|_| number == 10) {
                     recordings.insert("a".to_owned(), live);
                 }

@@ -9,8 +9,8 @@
 //! 0.1 s of CPU time a gigabyte of image, however many sessions play it.
 //!
 //! Sources: ISO 3309 (CRC-32), by crc32fast, which uses carry-less multiplication where available.
-//! Does not see a change after the comparison while the page stays in memory, nor protect against a
-//! writer to the cache who adjusts the checksums.
+//! Does not detect a change after the comparison while the page stays in memory, nor protect
+//! against a writer to the cache who adjusts the checksums.
 
 use std::fs::File;
 use std::io;

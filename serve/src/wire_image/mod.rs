@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An asset laid out as it goes on the wire, an RTP header before each payload, so that a segment
-//! run is one contiguous file range and `sendfile` sends it with no copy.
+//! An asset laid out as it is sent, an RTP header before each payload, so that a segment run is one
+//! contiguous file range and `sendfile` sends it with no copy.
 //!
 //! An asset may have two: of packets for datagrams, and of packets in frames for RTSP connections
 //! ([`ImageLayout`]). Each is made on the first play that can use it, by one thread, while the play
@@ -54,7 +54,7 @@ pub(crate) struct WireImage {
     /// Number of dropped images.
     drops: Arc<AtomicU64>,
     /// True when the kernel reports page residency correctly; unset until it was first checked.
-    tells_residence: OnceLock<bool>,
+    reports_residency: OnceLock<bool>,
 }
 
 impl WireImage {
@@ -63,7 +63,7 @@ impl WireImage {
     pub(crate) fn make_ready(&self, range: Range<u64>) -> bool {
         // Some file systems (tmpfs) always report pages as absent.
         let is_resident = self.media.is_in_cache(range.clone());
-        let may_have_left = self.tells_residence.get() == Some(&true) && !is_resident;
+        let may_have_left = self.reports_residency.get() == Some(&true) && !is_resident;
         let compare = !self.blocks.are_compared(&range) || may_have_left;
         let ready = self.media.prefetch_unless(range.clone(), is_resident);
         let ready = ready.map_err(|error| error.to_string());
@@ -81,7 +81,7 @@ impl WireImage {
             self.drop_out(&reason);
             return false;
         }
-        self.tells_residence.get_or_init(|| self.media.is_in_cache(range));
+        self.reports_residency.get_or_init(|| self.media.is_in_cache(range));
         true
     }
 
@@ -131,7 +131,7 @@ struct Job {
 }
 
 impl Job {
-    /// Lets a later play request the image again.
+    /// Allows a later play to request the image again.
     fn ask_again(&self) {
         if let Some(source) = self.source.upgrade() {
             source.let_ask_image(self.layout);
@@ -242,7 +242,7 @@ impl Store {
             path,
             dropped: AtomicBool::new(false),
             drops: self.drops.clone(),
-            tells_residence: OnceLock::new(),
+            reports_residency: OnceLock::new(),
         })
     }
 

@@ -107,12 +107,12 @@ impl Register<1> for Vector {
 }
 
 /// # Safety
-/// The processor has the AES instructions; the lanes are as [`direct`] has them.
+/// The processor has the AES instructions; the lanes satisfy the requirements of [`direct`].
 #[target_feature(enable = "neon,aes")]
-unsafe fn run(lanes: &mut Lanes<8>, taken: usize, blocks: usize) {
+unsafe fn run(lanes: &mut Lanes<8>, lane_count: usize, blocks: usize) {
     // SAFETY: compiled for AES, which the processor has; the lanes by the caller.
     unsafe {
-        match taken {
+        match lane_count {
             1 => direct::<Vector, 1, 8>(lanes, blocks),
             2 => direct::<Vector, 2, 8>(lanes, blocks),
             4 => direct::<Vector, 4, 8>(lanes, blocks),

@@ -8,7 +8,7 @@
 //!
 //! Sources: NIST SP 800-38A §6.2 (CBC decryption may run in parallel).
 //!
-//! Does not take more than one message, which would gain nothing.
+//! Does not decrypt several messages at once, which would gain nothing.
 
 use super::encrypt::{Register, Shared};
 use super::key::AesKey;
@@ -66,7 +66,7 @@ pub(super) unsafe fn rest<R: Register<1>>(
         steps::<R, 1, 1>(key, bytes, end);
     }
     let Some(first) = bytes.first_chunk_mut::<BLOCK_BYTES>() else { return };
-    // SAFETY: the instructions by the caller; blocks are where their types say.
+    // SAFETY: the instructions by the caller; the types guarantee the blocks.
     unsafe {
         let state = [R::load(first.as_ptr())];
         let [state] = R::decrypt(state, Shared::<1>(key.decrypt()), key.rounds());

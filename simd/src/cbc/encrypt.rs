@@ -21,11 +21,11 @@ pub(super) trait Register<const W: usize>: Copy {
     unsafe fn zero() -> Self;
 
     /// # Safety
-    /// `W` blocks can be read there, wherever it is.
+    /// `W` blocks can be read there, at any alignment.
     unsafe fn load(from: *const u8) -> Self;
 
     /// # Safety
-    /// `W` blocks can be written there, wherever it is.
+    /// `W` blocks can be written there, at any alignment.
     unsafe fn store(self, to: *mut u8);
 
     /// Returns a register with `W` copies of a block.
@@ -100,14 +100,14 @@ const _: () = assert!(size_of::<Schedule>() == ROUND_KEYS_MAX * BLOCK_BYTES);
 ///
 /// # Safety
 /// The processor has the instructions of `R`, and the caller is compiled for them. The lanes are
-/// messages or copies of the first, with so many blocks left.
+/// messages or copies of the first, with that many blocks left.
 #[inline(always)]
 pub(super) unsafe fn direct<R: Register<1>, const G: usize, const N: usize>(
     lanes: &mut Lanes<N>,
     blocks: usize,
 ) {
     const { assert!(G <= N) };
-    // SAFETY: by the caller; lanes that have columns or one key have their round keys there.
+    // SAFETY: by the caller; lanes with columns or one key have their round keys there.
     unsafe {
         match lanes.shared_key(G) {
             Some(key) => direct_with::<R, G, N>(lanes, Shared((*key).encrypt()), blocks),
@@ -159,7 +159,7 @@ unsafe fn direct_with<R: Register<1>, const G: usize, const N: usize>(
 pub(super) unsafe fn alone<R: Register<1>>(message: &mut Message<'_>) {
     let keys = Shared::<1>(message.key.encrypt());
     let rounds = message.key.rounds();
-    // SAFETY: the instructions by the caller; blocks and IV are where their types say.
+    // SAFETY: the instructions by the caller; the types guarantee blocks and IV.
     unsafe {
         let mut chain = [R::load(message.iv.as_ptr())];
         for block in message.bytes.as_chunks_mut::<BLOCK_BYTES>().0 {

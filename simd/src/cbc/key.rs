@@ -2,7 +2,7 @@
 //! An AES key, expanded for both directions.
 //!
 //! Every variant reads the same round keys, so a key is expanded once for any number of messages.
-//! S-box and InvMixColumns of the expansion are those of the `aes` crate, whose rounds take the
+//! S-box and InvMixColumns of the expansion are those of the `aes` crate, whose rounds need the
 //! same time for every key on every processor: no table here or there. Costs half a microsecond.
 //!
 //! Sources: FIPS 197 §5.2 (key expansion), §5.3.5 (equivalent inverse cipher).
@@ -201,8 +201,8 @@ mod tests {
         for bytes in (0..70).filter(|bytes| ![16, 24, 32].contains(bytes)) {
             assert_eq!(AesKey::new(&vec![7; bytes]).unwrap_err(), KeyLength { found: bytes });
         }
-        let said = KeyLength { found: 15 }.to_string();
-        assert_eq!(said, "an AES key of 15 bytes; give 16, 24 or 32");
+        let message = KeyLength { found: 15 }.to_string();
+        assert_eq!(message, "an AES key of 15 bytes; give 16, 24 or 32");
     }
 
     #[test]

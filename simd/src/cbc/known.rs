@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Known answers that a variant must give before it is used: the standard's vectors, and the
+//! Known answers that a variant must compute before it is used: the standard's vectors, and the
 //! portable variant's answers in lanes that are full and that are not.
 //!
 //! Sources: NIST SP 800-38A, F.2.1 to F.2.6.
 //!
-//! Does not replace the tests; it takes some 200 µs at the start of the program.
+//! Does not replace the tests; it costs some 200 µs at the start of the program.
 
 use super::{AesKey, BLOCK_BYTES, Block, Cbc, Message};
 
@@ -73,11 +73,11 @@ pub(super) fn answers(cbc: Cbc, portable: Cbc) -> bool {
         encrypted && text == bytes(PLAINTEXT) && iv == ciphertext[3]
     });
     // The counts are fewer messages than lanes, a few more than narrow registers fill, and more
-    // than all lanes; with one key, and with two in turn.
+    // than all lanes; with one key, and with two alternately.
     let in_lanes = |key_bytes: usize| {
         let keys: [AesKey; 2] = core::array::from_fn(|n| {
-            let material: [u8; 32] = core::array::from_fn(|at| (at * 7 + n) as u8);
-            AesKey::new(&material[..key_bytes]).expect("a size of AES")
+            let pattern: [u8; 32] = core::array::from_fn(|at| (at * 7 + n) as u8);
+            AesKey::new(&pattern[..key_bytes]).expect("a size of AES")
         });
         [(3, 1), (MESSAGES, 1), (7, 2), (MESSAGES, 2)].into_iter().all(|(count, several)| {
             let keys = &keys[..several];
@@ -109,7 +109,7 @@ impl Trial {
         1 + message * 11 % BLOCKS_MAX
     }
 
-    /// Encrypts the first `count` with keys in turn.
+    /// Encrypts the first `count` with the keys in rotation.
     fn run(cbc: Cbc, keys: &[AesKey], count: usize) -> Self {
         let mut trial = Self::new();
         let mut each = trial.texts.iter_mut().zip(&mut trial.ivs).enumerate();

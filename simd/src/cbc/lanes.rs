@@ -3,13 +3,13 @@
 //! step.
 //!
 //! All lanes advance by the number of blocks that the shortest has left. Then that one leaves, its
-//! IV is written back, and the longest message that waits takes its lane. The longest go first, so
+//! IV is written back, and the longest waiting message enters its lane. The longest start first, so
 //! that the last to end are short and lanes stay full; when none waits, the last lane moves into
 //! the gap. A change of a lane costs some 20 ns, so the number of messages matters, not the
 //! difference of their lengths: 256 of up to 2 KiB at random are encrypted at 12 GB/s.
 //!
 //! Messages of one key size run together: lanes with fewer rounds would wait for the others. When
-//! all lanes have the same key, its round keys are read from the key itself, else from a table
+//! all lanes have the same key, its round keys are read from the key itself, otherwise from a table
 //! with a column a lane, which is wiped at the end.
 //!
 //! Sources: Graham, "Bounds on Multiprocessing Timing Anomalies", 1969 (longest first).
@@ -31,7 +31,7 @@ const WINDOW: usize = 256;
 /// Rounds of the three key sizes.
 const ROUNDS: [usize; 3] = [10, 12, 14];
 
-/// Lanes up to which a register holds one block: more take wide registers.
+/// Largest number of lanes for which a register holds one block: more lanes use wide registers.
 pub(super) const DIRECT_MAX: usize = 8;
 
 /// The state of `N` lanes. Lanes without a message are copies of the first where a kernel advances
@@ -59,8 +59,8 @@ pub(super) struct Lanes<const N: usize> {
     has_columns: bool,
 }
 
-/// Advances the first lanes, as many as given (a power of two up to [`DIRECT_MAX`], or else all),
-/// by a number of blocks.
+/// Advances the first lanes, as many as given (a power of two up to [`DIRECT_MAX`], or otherwise
+/// all), by a number of blocks.
 pub(super) type Run<const N: usize> = unsafe fn(&mut Lanes<N>, usize, usize);
 
 /// Encrypts all messages.
@@ -131,17 +131,17 @@ unsafe fn pass<const N: usize>(
         occupied += 1;
     }
     while occupied > 0 {
-        let taken = match occupied {
+        let lane_count = match occupied {
             ..=DIRECT_MAX => occupied.next_power_of_two(),
             _ => N,
         };
-        for idle in occupied..taken {
+        for idle in occupied..lane_count {
             lanes.copy(0, idle);
         }
         let blocks = *lanes.left[..occupied].iter().min().expect("one is occupied");
-        // SAFETY: the instructions by the caller. Every lane is a message's, or the copy of one,
-        // and has so many blocks left.
-        unsafe { run(&mut lanes, taken, blocks) };
+        // SAFETY: the instructions by the caller. Every lane belongs to a message, or is the copy
+        // of one that does, and has that many blocks left.
+        unsafe { run(&mut lanes, lane_count, blocks) };
         let mut lane = 0;
         while lane < occupied {
             lanes.left[lane] -= blocks;
@@ -204,10 +204,10 @@ impl<const N: usize> Lanes<N> {
         }
     }
 
-    /// Returns the key of the first `taken` lanes, if they share it.
-    pub(super) fn shared_key(&self, taken: usize) -> Option<*const AesKey> {
+    /// Returns the key of the first `lane_count` lanes, if they share it.
+    pub(super) fn shared_key(&self, lane_count: usize) -> Option<*const AesKey> {
         let first = self.key[0];
-        self.key[..taken].iter().all(|key| *key == first).then_some(first)
+        self.key[..lane_count].iter().all(|key| *key == first).then_some(first)
     }
 }
 
@@ -235,10 +235,11 @@ mod tests {
     }
 
     /// A cipher that adds one to each byte, on two lanes.
-    unsafe fn run(lanes: &mut Lanes<2>, taken: usize, blocks: usize) {
+    unsafe fn run(lanes: &mut Lanes<2>, lane_count: usize, blocks: usize) {
         STEPS.set(STEPS.get() + blocks);
-        for at in &lanes.at[..taken] {
-            // SAFETY: a lane has so many blocks left; no other one is the same of two.
+        for at in &lanes.at[..lane_count] {
+            // SAFETY: a lane has that many blocks left; no other slice refers to the same blocks at
+            // once.
             let bytes = unsafe { core::slice::from_raw_parts_mut(*at, blocks * BLOCK_BYTES) };
             bytes.iter_mut().for_each(|byte| *byte += 1);
         }

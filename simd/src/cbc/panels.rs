@@ -56,14 +56,14 @@ struct Room<const N: usize>([[[MaybeUninit<u128>; N]; PANEL_BLOCKS]; 2]);
 ///
 /// # Safety
 /// The processor has the instructions of `R`, and the caller is compiled for them. The lanes are
-/// messages or copies of the first, with so many blocks left.
+/// messages or copies of the first, with that many blocks left.
 #[inline(always)]
 pub(super) unsafe fn panels<R: Wide<W>, const W: usize, const G: usize, const N: usize>(
     lanes: &mut Lanes<N>,
     blocks: usize,
 ) {
     const { assert!(W * G <= N) };
-    // SAFETY: by the caller; lanes that have columns or one key have their round keys there.
+    // SAFETY: by the caller; lanes with columns or one key have their round keys there.
     unsafe {
         match lanes.shared_key(W * G) {
             Some(key) => {
@@ -142,13 +142,13 @@ unsafe fn panels_with<R: Wide<W>, const W: usize, const G: usize, const N: usize
 }
 
 /// Memory for [`PANEL_BLOCKS`] blocks of each of `N` lanes: a row a block, a column a lane. The
-/// number of the turn gives its place in the messages.
+/// number of the turn determines its place in the messages.
 #[derive(Clone, Copy)]
 struct Panel<const N: usize>(*mut u8);
 
 impl<const N: usize> Panel<N> {
     /// # Safety
-    /// There are such a block and such a lane, here and below.
+    /// The block and the lane exist, here and below.
     #[inline(always)]
     unsafe fn place(self, block: usize, lane: usize) -> *mut u8 {
         // SAFETY: by the caller.

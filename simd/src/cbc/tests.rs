@@ -259,7 +259,7 @@ fn a_message_in_slices_is_the_message() {
 fn a_variant_that_is_wrong_in_one_thing_is_not_used() {
     unsafe fn all_but_the_iv(messages: &mut [Message<'_>]) {
         let ivs: Vec<[u8; 16]> = messages.iter().map(|message| *message.iv).collect();
-        // SAFETY: the portable variant needs nothing, here and below.
+        // SAFETY: the portable variant needs no instructions, here and below.
         unsafe { portable::encrypt(messages) };
         messages.iter_mut().zip(ivs).for_each(|(message, iv)| *message.iv = iv);
     }

@@ -172,7 +172,7 @@ impl Wide<2> for Ymm {
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
-        // SAFETY: SSE, by the caller; no address is wrong.
+        // SAFETY: SSE, by the caller; any address is allowed.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 }
@@ -242,18 +242,18 @@ impl Wide<4> for Zmm {
 
     #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
-        // SAFETY: SSE, by the caller; no address is wrong.
+        // SAFETY: SSE, by the caller; any address is allowed.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 }
 
 /// # Safety
-/// The processor has AES-NI; the lanes are as [`direct`] has them.
+/// The processor has AES-NI; the lanes satisfy the requirements of [`direct`].
 #[target_feature(enable = "aes")]
-unsafe fn run_direct<const N: usize>(lanes: &mut Lanes<N>, taken: usize, blocks: usize) {
+unsafe fn run_direct<const N: usize>(lanes: &mut Lanes<N>, lane_count: usize, blocks: usize) {
     // SAFETY: compiled for AES-NI, which the processor has; the lanes by the caller.
     unsafe {
-        match taken {
+        match lane_count {
             1 => direct::<Xmm, 1, N>(lanes, blocks),
             2 => direct::<Xmm, 2, N>(lanes, blocks),
             4 => direct::<Xmm, 4, N>(lanes, blocks),
@@ -263,26 +263,26 @@ unsafe fn run_direct<const N: usize>(lanes: &mut Lanes<N>, taken: usize, blocks:
 }
 
 /// # Safety
-/// The processor has AES-NI, AVX2 and VAES; the lanes are as [`panels`] has them.
+/// The processor has AES-NI, AVX2 and VAES; the lanes satisfy the requirements of [`panels`].
 #[target_feature(enable = "aes,avx2,vaes")]
-unsafe fn run_vaes256(lanes: &mut Lanes<16>, taken: usize, blocks: usize) {
-    // SAFETY: compiled for what the processor has; the lanes by the caller.
+unsafe fn run_vaes256(lanes: &mut Lanes<16>, lane_count: usize, blocks: usize) {
+    // SAFETY: compiled for instructions that the processor has; the lanes by the caller.
     unsafe {
-        match taken {
-            ..=lanes::DIRECT_MAX => run_direct(lanes, taken, blocks),
+        match lane_count {
+            ..=lanes::DIRECT_MAX => run_direct(lanes, lane_count, blocks),
             _ => panels::<Ymm, 2, 8, 16>(lanes, blocks),
         }
     }
 }
 
 /// # Safety
-/// The processor has AES-NI, AVX-512 F and VAES; the lanes are as [`panels`] has them.
+/// The processor has AES-NI, AVX-512 F and VAES; the lanes satisfy the requirements of [`panels`].
 #[target_feature(enable = "aes,avx512f,vaes")]
-unsafe fn run_vaes512(lanes: &mut Lanes<16>, taken: usize, blocks: usize) {
-    // SAFETY: compiled for what the processor has; the lanes by the caller.
+unsafe fn run_vaes512(lanes: &mut Lanes<16>, lane_count: usize, blocks: usize) {
+    // SAFETY: compiled for instructions that the processor has; the lanes by the caller.
     unsafe {
-        match taken {
-            ..=lanes::DIRECT_MAX => run_direct(lanes, taken, blocks),
+        match lane_count {
+            ..=lanes::DIRECT_MAX => run_direct(lanes, lane_count, blocks),
             _ => panels::<Zmm, 4, 4, 16>(lanes, blocks),
         }
     }
@@ -341,7 +341,7 @@ pub(super) unsafe fn decrypt_aes_ni(key: &AesKey, iv: &mut Block, bytes: &mut [u
 #[target_feature(enable = "aes,avx2,vaes")]
 pub(super) unsafe fn decrypt_vaes256(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let last = decrypt::last(bytes);
-    // SAFETY: compiled for what the processor has.
+    // SAFETY: compiled for instructions that the processor has.
     unsafe {
         let end = decrypt::steps::<Ymm, 2, 8>(key, bytes, bytes.len());
         decrypt::rest::<Xmm>(key, (iv, last), bytes, end);
@@ -353,7 +353,7 @@ pub(super) unsafe fn decrypt_vaes256(key: &AesKey, iv: &mut Block, bytes: &mut [
 #[target_feature(enable = "aes,avx512f,vaes")]
 pub(super) unsafe fn decrypt_vaes512(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let last = decrypt::last(bytes);
-    // SAFETY: compiled for what the processor has.
+    // SAFETY: compiled for instructions that the processor has.
     unsafe {
         let end = decrypt::steps::<Zmm, 4, 8>(key, bytes, bytes.len());
         decrypt::rest::<Xmm>(key, (iv, last), bytes, end);

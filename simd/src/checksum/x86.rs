@@ -10,7 +10,7 @@ use core::arch::x86_64::*;
 use super::{Lanes, Ranges, Words, body};
 
 /// Two 64-bit lanes: `all` sums whole words modulo 2^64, `high` their upper halves. The sum of the
-/// lower halves, less than 2^64, is what `all` has more than 2^32 × `high`: no register is masked.
+/// lower halves, less than 2^64, is the excess of `all` over 2^32 × `high`: no register is masked.
 #[derive(Clone, Copy)]
 pub struct Xmm {
     all: __m128i,
@@ -159,7 +159,7 @@ impl Lanes for Zmm {
     unsafe fn add_rest(self, rest: &[u8]) -> Self {
         let mask = (1_u64 << rest.len()) - 1;
         // SAFETY: AVX-512 F and BW, by the caller. Fewer than 64 bytes, so the mask has a bit for
-        // each of `rest` and none for what lies behind, which a masked load does not touch.
+        // each of `rest` and none for the bytes behind, which a masked load does not touch.
         unsafe { self.plus(_mm512_maskz_loadu_epi8(mask, rest.as_ptr().cast())) }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! Does not use narrower registers. Four stores of SSE2 took 7.6 ns a frame where eight of eight
-//! bytes take 5.7: the fields have to be moved to its registers one by one.
+//! Does not use narrower registers. Four stores of SSE2 needed 7.6 ns a frame where eight of eight
+//! bytes need 5.7: the fields have to be moved to its registers one by one.
 
 use core::arch::x86_64::*;
 
@@ -56,7 +56,7 @@ impl Pen for Zmm {
         let high = u64::from(udp_checksum.swap_bytes());
         // SAFETY: AVX-512 F, BW and VL by the caller. The template has 64 bytes and is aligned to
         // 64; the frame has 42 bytes, and 54 when there is a head (caller), and the masks have as
-        // many bits: what is masked out is not touched.
+        // many bits: masked-out bytes are not touched.
         unsafe {
             let constant = _mm512_load_si512(template.bytes.as_ptr().cast());
             let order = _mm512_loadu_si512(WORDS.as_ptr().cast());

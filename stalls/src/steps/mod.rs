@@ -9,13 +9,13 @@
 //! core, where a switch is cheapest.
 //!
 //! All threads run; one is stepped at a time. Another thread that reaches a wanted function
-//! meanwhile is let through and counted, unless it waits until the first is done. Processes that
-//! the program starts run without breakpoints.
+//! meanwhile passes the breakpoint and is counted, unless it waits until the first is done.
+//! Processes that the program starts run without breakpoints.
 //!
 //! Sources: ptrace(2), `PTRACE_SEIZE`, `PTRACE_SINGLESTEP` and the events; waitpid(2), `__WALL`.
 //!
 //! Does not watch functions of objects that the program loads while no thread is stepped, nor more
-//! than one process. Does not look at addresses that a vector register holds. A masked access
+//! than one process. Does not read addresses that a vector register holds. A masked access
 //! counts with its whole width, and its pair is reported as uncertain.
 
 mod registers;
@@ -111,7 +111,7 @@ struct Stepper<'a> {
 enum Next {
     /// The thread runs again, or is gone.
     Runs,
-    /// The thread stands at a breakpoint, before its instruction.
+    /// The thread is stopped at a breakpoint, before its instruction.
     Hit(Pid, Purpose, Box<user_regs_struct>),
     /// The program ended.
     Ended,
@@ -235,7 +235,8 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Steps a thread until the function it stands at returns; without one, to the thread's end.
+    /// Steps a thread until the function it is stopped at returns; without one, to the thread's
+    /// end.
     fn step(
         &mut self,
         thread: Pid,
@@ -317,7 +318,7 @@ impl Stepper<'_> {
         Ok(status)
     }
 
-    /// Lets a thread through the breakpoint it stands at.
+    /// Lets a thread pass the breakpoint it is stopped at.
     fn pass(&mut self, thread: Pid, at: u64) -> io::Result<()> {
         self.passed += 1;
         self.tracee().lift(at, true)?;
@@ -375,7 +376,7 @@ fn resume(thread: Pid, signal: Option<Signal>) -> io::Result<()> {
     gone_is_fine(ptrace::cont(thread, signal))
 }
 
-/// A stopped thread that was killed meanwhile is no error: waitpid reports its end next.
+/// Accepts the error of a stopped thread that was killed meanwhile: waitpid reports its end next.
 fn gone_is_fine(done: nix::Result<()>) -> io::Result<()> {
     match done {
         Err(Errno::ESRCH) => Ok(()),
@@ -395,7 +396,7 @@ impl Pinned {
         one.set(core);
         match sched_setaffinity(None, &one) {
             Ok(()) => Self(before),
-            // Tracing is slower without it, and as correct.
+            // Tracing is slower without it, and equally correct.
             Err(_) => Self(None),
         }
     }

@@ -2,7 +2,7 @@
 //! The tracee: its memory, and the breakpoints in it.
 //!
 //! A breakpoint is a byte 0xcc in place of an instruction's first byte. It stays there; for a step
-//! past it, the byte is put back. Reads for decoding return the program's own bytes.
+//! past it, the original byte is restored. Reads for decoding return the program's own bytes.
 //!
 //! Sources: ptrace(2); proc_pid_mem(5): writing there ignores the pages' protection, as
 //! `PTRACE_POKEDATA` does; proc_pid_auxv(5) and getauxval(3), `AT_ENTRY`.
@@ -67,7 +67,7 @@ impl Tracee {
         self.breakpoints.get(&address).map(|breakpoint| breakpoint.purpose)
     }
 
-    /// Puts the program's own byte back at `address` for a step, or the breakpoint.
+    /// Restores the program's own byte at `address` for a step, or sets the breakpoint again.
     pub(super) fn lift(&self, address: u64, lifted: bool) -> io::Result<()> {
         let Some(breakpoint) = self.breakpoints.get(&address) else { return Ok(()) };
         let byte = if lifted { breakpoint.original } else { INT3 };

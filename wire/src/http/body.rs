@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads request content to find its end, and discards it.
 //!
-//! No resource here takes content, but a keep-alive connection continues behind it, so its end has
-//! to be found exactly as every proxy in between finds it. The grammar is strict: CRLF, never a
-//! bare LF; digits only; a doubtful byte ends the connection. Each byte is looked at once, nothing
-//! is kept, and a chunked body's framing counts towards the limit, or 1-byte chunks with long
-//! extensions would pass many times the limit through.
+//! No resource here accepts content, but a keep-alive connection continues after it, so its end
+//! must be found exactly as every proxy in between finds it. The grammar is strict: CRLF, never a
+//! bare LF; digits only; a doubtful byte ends the connection. Each byte is examined once, nothing
+//! is stored, and a chunked body's framing counts towards the limit. Otherwise 1-byte chunks with
+//! long extensions would exceed the limit many times.
 //!
 //! Sources: RFC 9112 §6 (message body), §7.1 (chunked), §11.2 (request smuggling).
 
@@ -14,7 +14,7 @@ use super::malformed::Malformed;
 /// Reader of a request's content.
 #[derive(Debug)]
 pub(super) enum ContentReader {
-    /// Bytes still to come.
+    /// Bytes not yet received.
     Length(u64),
     /// Chunked; `bytes_left` of the limit remain for data and framing.
     Chunked { state: ChunkState, bytes_left: u64 },
@@ -53,7 +53,7 @@ impl ContentReader {
         }
     }
 
-    /// Takes the body's bytes from the front of `input`; offsets in faults count from there.
+    /// Consumes the body's bytes at the front of `input`; offsets in faults count from there.
     pub(super) fn drain(&mut self, input: &[u8]) -> Result<DrainResult, Malformed> {
         match self {
             ContentReader::Length(left) => {
@@ -123,7 +123,7 @@ fn step(state: ChunkState, byte: u8) -> Result<Option<ChunkState>, &'static str>
         (ChunkState::SizeLf { value }, b'\n') => ChunkState::Data { left: value },
         (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
         (ChunkState::DataLf, b'\n') => ChunkState::Size { digits: 0, value: 0 },
-        // The caller takes data by its length; what follows it has to be CRLF.
+        // The caller consumes data by its length; CRLF must follow it.
         (ChunkState::Data { .. } | ChunkState::DataCr | ChunkState::DataLf, _) => {
             return Err("chunk data longer than its size");
         }
@@ -161,7 +161,8 @@ const SIZE_DIGITS_MAX: u8 = 16;
 mod tests {
     use super::*;
 
-    /// Drains `input` in pieces of `step` bytes; how much was taken when the body ended.
+    /// Drains `input` in pieces of `step` bytes; returns the number of bytes consumed when the body
+    /// ended.
     fn drained(input: &[u8], step: usize, bytes_max: u64) -> Result<Option<usize>, Malformed> {
         let mut body = ContentReader::chunked(bytes_max);
         let mut at = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Evaluates the conditional fields of a request for a file.
 //!
-//! Values are kept as they came, a field that came twice joined by a comma (RFC 9110 §5.3), and
-//! read only once the file is known. A value that breaks the grammar then never matches, which
-//! errs to the safe side each time: If-Match refuses, If-None-Match sends the whole, If-Range
-//! sends the whole, and dates are ignored, as §13.1.3 and §13.1.4 demand.
+//! Values are stored verbatim, a repeated field joined by a comma (RFC 9110 §5.3), and parsed only
+//! once the file is known. A value that breaks the grammar then never matches, which errs on the
+//! safe side each time: If-Match refuses, If-None-Match sends the whole, If-Range sends the whole,
+//! and dates are ignored, as §13.1.3 and §13.1.4 demand.
 //!
 //! Sources: RFC 9110 §8.8 (validators), §13.1 (the fields), §13.2.2 (their precedence).
 
@@ -26,7 +26,7 @@ pub struct Conditions {
 pub(super) struct Validators<'a> {
     /// As sent: quoted, with `W/` before it if it is weak.
     pub(super) etag: &'a str,
-    /// As sent, in whole seconds; none where an HTTP-date cannot express it.
+    /// Time as sent, in whole seconds; `None` if an HTTP-date cannot express it.
     pub(super) last_modified: Option<SystemTime>,
     /// The date is a strong validator (RFC 9110 §8.8.2.2).
     pub(super) date_is_strong: bool,
@@ -44,7 +44,7 @@ pub(super) enum PreconditionResult<'a> {
 }
 
 impl Conditions {
-    /// Keeps a field, if it is one of these.
+    /// Stores a field if it is one of these.
     pub(super) fn note(&mut self, name: &str, value: &[u8]) {
         let slot = match name.len() {
             5 if name.eq_ignore_ascii_case("range") => &mut self.range,
@@ -108,7 +108,7 @@ impl Conditions {
     }
 }
 
-/// True when an If-Match or If-None-Match list names the representation: `*` names every one.
+/// True if an If-Match or If-None-Match list names the representation: `*` names every one.
 fn names(list: &[u8], matches: impl Fn(EntityTag<'_>) -> bool) -> bool {
     list.trim_ascii() == b"*" || EntityTags { rest: list }.any(matches)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Media type of a file, by the extension of its name.
 //!
-//! `mime_guess` knows the registered types; the list here goes first, for the formats this server
-//! is about and the few that the tables of the world get wrong for a media server (`.ts` is a
+//! `mime_guess` maps the registered types. The list here has priority: it holds the formats of this
+//! server, and the few extensions that public tables map wrongly for a media server (`.ts` is a
 //! transport stream here, never TypeScript).
 //!
 //! Sources: the IANA media type registry, RFC 3555 (video/MP2T), RFC 8216 §4 (m3u8), RFC 9559
@@ -24,8 +24,8 @@ pub fn content_type(path: &str) -> &'static str {
 
 const UNKNOWN: &str = "application/octet-stream";
 
-/// Extension and type, where `mime_guess` has none, an unregistered or a less known one, or where
-/// it is asked all the time.
+/// Extension and type: those that `mime_guess` lacks or maps to an unregistered or uncommon type,
+/// and those that are requested most often.
 const OURS: &[(&str, &str)] = &[
     ("mp4", "video/mp4"),
     ("ts", "video/mp2t"),

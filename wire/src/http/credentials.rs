@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credentials of a client: the Authorization field, and a bearer token in it or in the query.
+//! Reads the credentials of a client: the Authorization field, and a bearer token in it or in the
+//! query.
 //!
 //! Sources: RFC 9110 §11.6.2 (Authorization), RFC 6750 §2.1 (Bearer), §2.3 (`access_token`).
 //! Does not check the token.
@@ -19,12 +20,12 @@ impl Credentials {
         Self(value.to_vec())
     }
 
-    /// The field came again: two make no one of them right.
+    /// The field is repeated: neither value can be trusted.
     pub(super) fn spoil(&mut self) {
         self.0.clear();
     }
 
-    /// The value of the field; empty where it came twice.
+    /// Value of the field; empty if it was repeated.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fields of a request that only some answers need: those by which a browser tells where a request
-//! comes from, cookies, and what a log of requests shows; and content.
+//! Collects the fields of a request that only some answers need (origin fields of browsers,
+//! cookies, and fields shown in logs), and its content.
 //!
-//! A reader keeps them when it is asked to ([`super::RequestReader::with_details`]): the allocation
-//! and the strings cost about 100 ns a request.
+//! A reader stores them on request ([`super::RequestReader::with_details`]): the allocation and the
+//! strings cost about 100 ns a request.
 //!
 //! Sources: RFC 9110 §10.1.3 (Referer), §10.1.5 (User-Agent), §12.5.1 (Accept); RFC 6265 §5.4
 //! (Cookie); RFC 6454 §7 (Origin); W3C Fetch Metadata (Sec-Fetch-Site).
@@ -30,7 +30,7 @@ pub struct RequestDetails {
     pub cookies: Option<String>,
     /// Number of fields named X-Pagewire, which no form of another site can set.
     pub own_fields: u32,
-    /// Content, if the reader keeps it; empty when it was sent in chunks.
+    /// Content, if the reader stores it; empty if it was sent in chunks.
     pub content: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ impl RequestDetails {
             .map(|p| p.1)
     }
 
-    /// Takes a field, if it is one of these.
+    /// Stores a field if it is one of these.
     pub(super) fn note(&mut self, name: &str, value: &[u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         let target = if is("user-agent") {

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::path_text::bytes_of;
 
-/// `text` for use as HTML text or inside a quoted attribute; borrowed when nothing has to change.
+/// Escapes `text` for use as HTML text or inside a quoted attribute; borrowed if nothing changes.
 pub fn escape_html(text: &str) -> Cow<'_, str> {
     let Some(first) = text.find(['&', '<', '>', '"', '\'']) else {
         return Cow::Borrowed(text);
@@ -30,9 +30,9 @@ pub fn escape_html(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// A path for use in a URL: everything but `/` and the unreserved characters is percent-encoded,
-/// so the result is also harmless in HTML and in a header field, and stands for the bytes of a
-/// [`path_text`](super::path_text()).
+/// Escapes a path for use in a URL: everything but `/` and the unreserved characters is
+/// percent-encoded, so the result is also harmless in HTML and in a header field; it encodes the
+/// bytes of a [`path_text`](super::path_text()).
 pub fn escape_path(path: &str) -> String {
     percent_encode(&bytes_of(path), OUTSIDE_PATH).to_string()
 }

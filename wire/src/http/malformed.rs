@@ -24,7 +24,7 @@ pub struct Malformed {
 }
 
 impl Malformed {
-    /// A fault at `offset` from whatever the caller counts from; see [`Malformed::shifted`].
+    /// Creates a fault at `offset` from an origin of the caller; see [`Malformed::shifted`].
     pub(super) fn new(
         status: u16,
         offset: usize,
@@ -34,7 +34,7 @@ impl Malformed {
         Malformed { offset: offset as u64, what, section, status }
     }
 
-    /// The same fault, counted from `base` bytes earlier.
+    /// Returns the same fault, with the offset counted from `base` bytes earlier.
     pub(super) fn shifted(mut self, base: u64) -> Malformed {
         self.offset = self.offset.saturating_add(base);
         self

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Server side of HTTP/1.1 for files and generated pages: bytes in, requests and answers out.
 //!
-//! [`RequestReader`] turns received bytes, in pieces of any size, into [`Request`]s. [`respond`]
-//! chooses the answer for a file (whole, ranges, not modified, refused) and returns it as a head
+//! [`RequestReader`] parses received bytes, in pieces of any size, into [`Request`]s. [`respond`]
+//! selects the answer for a file (whole, ranges, not modified, refused) and returns it as a head
 //! and [`Part`]s, so file bytes never pass through here: the caller sends a [`Part::File`] inside
 //! the kernel. Per request this costs one copy of the head, one allocation for the answer's head
-//! and a few small ones for the fields that are kept; a range set costs at most one small part per
-//! range.
+//! and a few small ones for the fields that are stored; a range set costs at most one small part
+//! per range.
 //!
 //! Everything is a pure function of the bytes fed and the time passed in. A peer that breaks the
 //! protocol gets a [`Malformed`] that names the byte and the section, and its connection is closed:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several ranges of a file as one `multipart/byteranges` body.
 //!
-//! The headers between the ranges are small byte parts; the ranges stay file parts, sent inside
-//! the kernel. The length is the sum of both, known before the first byte goes out.
+//! The headers between the ranges are small byte parts; the ranges stay file parts, sent inside the
+//! kernel. The length is the sum of both, known before the first byte is sent.
 //!
 //! Sources: RFC 9110 §14.6 (multipart/byteranges), §15.3.7.2; RFC 2046 §5.1.1 (boundary).
 

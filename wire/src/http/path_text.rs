@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Text of a path that may have any bytes, as names of files have, and its bytes again.
 //!
-//! Names are bytes; nearly all are UTF-8 and are their own text. Of others each byte that is not
-//! part of a character is written as one character, U+10FF00 and the byte, of a range that Unicode
-//! leaves to private use. Characters of that range in a name are taken as bytes, too, so that two
-//! names never have one text and each text has one name: what is compared, looked up and ruled
-//! about is the text, and no other spelling of it opens the file. In addresses the bytes themselves
-//! are percent-encoded.
+//! Names are bytes; nearly all are UTF-8 and are used unchanged. In other names each byte that is
+//! not part of a character is written as one character, U+10FF00 plus the byte, from a private use
+//! range of Unicode. Characters of that range in a name are encoded as bytes, too, so that two
+//! names never have the same text and each text has one name: comparisons, look-ups and rules use
+//! the text, and no other spelling of it opens the file. In URLs the bytes themselves are
+//! percent-encoded.
 //!
-//! Costs a look at each byte; a copy of names that are no plain UTF-8 alone.
+//! Costs a look at each byte; copies only names that are not plain UTF-8.
 //!
 //! Sources: Unicode 16 §23.5 (private-use characters); RFC 3986 §2.1, §2.5 (an address stands for
 //! bytes); PEP 383, which does the same with lone surrogates, which Rust's text cannot have.
@@ -61,7 +61,7 @@ pub fn shown_path(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the bytes that a text stands for, also of one that no path has.
+/// Returns the bytes that a text encodes, also of a text that no path has.
 pub(super) fn bytes_of(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     for character in text.chars() {
@@ -84,7 +84,7 @@ fn letter(byte: u8) -> char {
     char::from_u32(0x10_ff00 | u32::from(byte)).expect("below U+110000")
 }
 
-/// Characters that stand for bytes.
+/// Characters that encode bytes.
 const BYTES: RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Range field: selects byte ranges of a file.
+//! Selects byte ranges of a file by the Range field.
 //!
-//! A set of ranges can ask for a file many times over, or for each of its bytes in a part of its
-//! own; so overlapping ranges are always merged (an answer is never longer than the file, part
-//! headers aside), many ranges are also merged across gaps that cost less than a part header, and
-//! a set of more than [`RANGES_MAX`] is ignored, which answers with the whole file. A few ranges
-//! are answered one by one as they were asked, since simple clients count on that.
+//! A set of ranges can request a file many times over, or each of its bytes in a part of its own.
+//! So overlapping ranges are always merged (an answer is never longer than the file, part headers
+//! aside), many ranges are also merged across gaps that cost less than a part header, and a set of
+//! more than [`RANGES_MAX`] is ignored, which answers with the whole file. A few ranges are
+//! answered one by one in the requested order, since simple clients rely on that.
 //!
 //! Sources: RFC 9110 §14.1.1, §14.1.2 (grammar), §14.2 (Range), §15.3.7.2 (merging and order of
 //! parts), §17.15 (denial of service).
@@ -28,9 +28,9 @@ impl ByteRange {
 pub(super) enum RangeSelection {
     /// Another unit, a broken set or too large a set: the field is ignored.
     Whole,
-    /// Ranges that do not overlap, in the order they were asked for; at least one.
+    /// Ranges that do not overlap, in the requested order; at least one.
     Ranges(Vec<ByteRange>),
-    /// None of the ranges lies in the file.
+    /// No range overlaps the file.
     Unsatisfiable,
 }
 
@@ -89,8 +89,8 @@ fn parse(field: &[u8], bytes: u64) -> Option<RangeSet> {
     (count > 0).then_some(set)
 }
 
-/// A position: none inside where it is left out, none outside where it is no number. More than
-/// 64 bits lie past the end of any file, and so does the largest number.
+/// Parses a position: the inner option is `None` if it is omitted, the outer one if it is not a
+/// number. More than 64 bits are past the end of any file, and so is the largest number.
 fn number(digits: &[u8]) -> Option<Option<u64>> {
     if digits.is_empty() {
         return Some(None);
@@ -105,8 +105,8 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
     Some(Some(value))
 }
 
-/// Merges what overlaps, and what nearly touches if there are many. A merged range stands where
-/// the first of its members stood.
+/// Merges ranges that overlap, and those that nearly touch if there are many. A merged range has
+/// the place of its first member.
 fn merged(spans: Vec<ByteRange>) -> Vec<ByteRange> {
     if spans.len() == 1 {
         return spans;
@@ -131,7 +131,7 @@ fn merged(spans: Vec<ByteRange>) -> Vec<ByteRange> {
 
 /// Ranges in one field; more are ignored. Players and PDF readers ask for a handful.
 pub(super) const RANGES_MAX: usize = 100;
-/// Up to so many ranges only overlapping ones are merged.
+/// Largest number of ranges of which only overlapping ones are merged.
 const RANGES_FEW: usize = 8;
 /// About what a part's header costs (RFC 9110 §15.3.7.2).
 const GAP_BYTES_MAX: u64 = 80;

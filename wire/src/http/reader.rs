@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Turns the bytes of a connection into requests.
 //!
-//! The head's end is searched line by line from where the last search stopped, so each byte is
-//! looked at once however slowly it arrives, and only a complete head is parsed. The requests do
-//! not depend on how the bytes were cut up. Memory is bounded by the head limit plus what was fed
-//! since the last call to [`RequestReader::next`]; content is counted and dropped.
+//! The reader searches for the head's end line by line, from the end of the last search, so each
+//! byte is examined once however slowly it arrives, and only a complete head is parsed. The
+//! requests do not depend on the division of the bytes into pieces. Memory is bounded by the head
+//! limit plus the bytes fed since the last call to [`RequestReader::next`]; content is counted and
+//! dropped.
 //!
 //! Line ends are CRLF. RFC 9112 §2.2 allows a bare LF; this reader refuses it, so that no proxy in
-//! front can have read the same bytes differently (§11.2).
+//! front of it can have parsed the same bytes differently (§11.2).
 //!
-//! Content before a final answer: a client that sent `Expect: 100-continue` gets the final answer
-//! at once, which RFC 9110 §10.1.1 allows in place of 100 and which spares it sending content that
-//! nothing here wants; the connection then ends, since the content may come or not.
+//! A client that sent `Expect: 100-continue` gets the final answer at once, which RFC 9110 §10.1.1
+//! allows in place of 100 and which saves it from sending content that is not needed here; the
+//! connection then ends, since the content may follow or not.
 //!
 //! Sources: RFC 9112 §2.2 (empty lines, line ends), §3 (414), §5.2 (folding), §9.3, §9.6 (nothing
-//! is read behind a request that ends the connection), RFC 6585 §5 (431).
+//! is read after a request that ends the connection), RFC 6585 §5 (431).
 //!
 //! Has no timer: the caller refuses a slow peer (408), guided by [`RequestReader::is_empty`].
 
@@ -78,7 +79,7 @@ enum ReadState {
         request: Box<Request>,
         body: ContentReader,
     },
-    /// Behind the last request.
+    /// After the last request.
     Closed,
     Failed(Malformed),
 }
@@ -101,17 +102,17 @@ impl RequestReader {
         }
     }
 
-    /// The same, which keeps [`Request::details`].
+    /// Creates a reader that also stores [`Request::details`].
     pub fn with_details(self) -> RequestReader {
         RequestReader { keeps_details: true, ..self }
     }
 
-    /// The same, which keeps content in [`Request::details`], too.
+    /// Creates a reader that also stores content in [`Request::details`].
     pub fn with_content(self) -> RequestReader {
         RequestReader { keeps_details: true, keeps_content: true, ..self }
     }
 
-    /// Takes received bytes. Bytes behind the last request or a fault are dropped.
+    /// Accepts received bytes. Bytes after the last request or a fault are dropped.
     ///
     /// Call [`RequestReader::next`] until it returns none before feeding again: fed bytes stay in
     /// memory until then. While an answer is under way simply do not read from the socket.
@@ -119,7 +120,7 @@ impl RequestReader {
         if matches!(self.state, ReadState::Closed | ReadState::Failed(_)) {
             return;
         }
-        // Moving the rest to the front costs no more than consuming what was in front of it did.
+        // Moving the rest to the front copies at most as many bytes as were consumed.
         if self.start > 0 && self.start >= self.buffer.len() - self.start {
             self.buffer.drain(..self.start);
             self.start = 0;
@@ -127,8 +128,9 @@ impl RequestReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next request whose content has arrived (or is not waited for), if there is one. After a
-    /// request without [`Request::keep_alive`] there is none; a fault is returned each time.
+    /// Returns the next request whose content has arrived (or is not waited for), if there is one.
+    /// After a request without [`Request::keep_alive`], returns `None`; after a fault, each call
+    /// returns that fault.
     #[expect(clippy::should_implement_trait, reason = "no iterator: None may be followed by Some")]
     pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
         if let ReadState::Failed(fault) = &self.state {
@@ -144,13 +146,13 @@ impl RequestReader {
         } else if self.is_consumed() {
             self.start = 0;
             self.buffer.clear();
-            // An idle connection keeps room for a usual head and no more.
+            // An idle connection keeps a buffer for a usual head and no more.
             self.buffer.shrink_to(IDLE_BYTES_MAX);
         }
         outcome
     }
 
-    /// True when no request has begun: the connection may be closed without an answer.
+    /// True if no request has begun: the connection may be closed without an answer.
     pub fn is_empty(&self) -> bool {
         match self.state {
             ReadState::Head => self.is_consumed(),
@@ -233,7 +235,7 @@ impl RequestReader {
         Ok(Some(parsed))
     }
 
-    /// Skips a few empty lines in front of a request: old clients send one behind content (RFC 9112
+    /// Skips a few empty lines before a request: old clients send one after content (RFC 9112
     /// §2.2).
     fn skip_empty_lines(&mut self) -> Result<(), Malformed> {
         while self.lines == 0 && self.buffer[self.start..].starts_with(b"\r\n") {
@@ -283,7 +285,7 @@ impl RequestReader {
         Ok(())
     }
 
-    /// The length of the head, once its empty line is there.
+    /// Returns the length of the head, once its empty line was received.
     fn find_head_end(&mut self) -> Result<Option<usize>, Malformed> {
         let bytes = &self.buffer[self.start..];
         let line_bytes_max = self.limits.request_line_bytes_max.min(self.limits.head_bytes_max);
@@ -313,12 +315,12 @@ impl RequestReader {
             self.line_start = end;
         }
         self.scanned = bytes.len();
-        // The line end that is missing makes it longer by at least one.
+        // The line is at least one byte longer: its line end is missing.
         self.check_length(bytes.len() + 1, self.lines == 0, line_bytes_max)?;
         Ok(None)
     }
 
-    /// Checks that a head with a line end as its byte number `end` is within the limits.
+    /// Checks a head whose current line ends at byte `end` at the earliest against the limits.
     fn check_length(
         &self,
         end: usize,
@@ -368,7 +370,7 @@ mod tests {
         let head = b"GET / HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n";
         let mut reader = RequestReader::new(Limits::default());
         for (fed, byte) in head[..head.len() - 1].iter().enumerate() {
-            // What was fed before is behind the search's starting point.
+            // The search starts after the bytes fed before.
             assert_eq!(reader.scanned, fed);
             reader.feed(&[*byte]);
             assert_eq!(reader.next(), Ok(None));
@@ -413,7 +415,8 @@ mod tests {
     fn pipelined_requests_do_not_pile_up() {
         let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
         let mut reader = RequestReader::new(Limits::default());
-        // Always one and a half requests: the buffer is never empty when more comes.
+        // Each piece has one and a half requests: the buffer is never empty when the next one
+        // arrives.
         reader.feed(&head[..10]);
         for _ in 0..1000 {
             reader.feed(&head[10..]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parses and checks the head of a request, and keeps the fields that a file server needs.
+//! Parses and checks the head of a request, and stores the fields that a file server needs.
 //!
 //! The checks that matter are about framing. Where two readers could disagree on where a request
 //! ends (both Content-Length and Transfer-Encoding, two lengths, a coding that is not chunked), an
@@ -26,14 +26,14 @@ pub struct Request {
     /// Percent-decoded path, always beginning with `/` and without NUL. Empty, `.` and `..`
     /// segments and control characters are left in it: never log or show it unescaped.
     pub path: String,
-    /// Text behind the first `?`, not decoded.
+    /// Text after the first `?`, not decoded.
     pub query: Option<String>,
-    /// Host and port by which the client knows this server, checked against the grammar
+    /// Host and port by which the client addresses this server, checked against the grammar
     /// (letters, digits, `[]:.-_~%` and `!$&'()*+,;=`).
     pub host: Option<String>,
     /// The client's version.
     pub version: Version,
-    /// True when the connection stays open after the answer.
+    /// True if the connection stays open after the answer.
     pub keep_alive: bool,
     /// The conditional fields and Range.
     pub conditions: Conditions,
@@ -44,11 +44,12 @@ pub struct Request {
     pub origin: Option<String>,
     /// The client reads content that is coded with gzip (RFC 9110 §12.5.3).
     pub accepts_gzip: bool,
-    /// Further fields and content, where the reader keeps them.
+    /// Further fields and content, if the reader stores them.
     pub details: Option<Box<RequestDetails>>,
     /// The client names `text/html` among what it reads (RFC 9110 §12.5.1), as browsers do.
     pub accepts_html: bool,
-    /// The first media type of Accept is one of pictures, as browsers ask for those of a page.
+    /// True if the first media type of Accept is an image, as in a browser's requests for the
+    /// images of a page.
     pub wants_picture: bool,
 }
 
@@ -74,7 +75,7 @@ pub enum Version {
     Http11,
 }
 
-/// A request's head and what follows it.
+/// A request's head and the data about its content.
 #[derive(Debug)]
 pub(super) struct RequestHead {
     pub(super) request: Request,
@@ -126,15 +127,15 @@ pub(super) fn parse(
     let keep_alive = !fields.close && (version == Version::Http11 || fields.keep_alive);
     let awaits_answer =
         fields.expects && version == Version::Http11 && framing != ContentFraming::Empty;
-    // Content that may never come leaves no way to find the next request (RFC 9110 §10.1.1).
+    // Content that may never arrive makes the next request impossible to find (RFC 9110 §10.1.1).
     let keep_alive = keep_alive && !awaits_answer;
     let request = fields.request(method, target, version, keep_alive);
     Ok(RequestHead { request, framing, awaits_answer })
 }
 
-/// Makes a request of an HTTP/2 stream's pseudo-header fields and fields, whose syntax the caller
-/// has checked (RFC 9113 §8.2.1). Offsets in faults count from the faulty value. The request has
-/// [`Version::Http11`] and stays open: its answer has no field of a connection.
+/// Creates a request from an HTTP/2 stream's pseudo-header fields and fields, whose syntax the
+/// caller has checked (RFC 9113 §8.2.1). Offsets in faults count from the faulty value. The request
+/// has [`Version::Http11`] and stays open: its answer has no connection fields.
 ///
 /// # Errors
 /// A target that is no path, a Host that differs from the authority (RFC 9113 §8.3.1), and the
@@ -191,7 +192,7 @@ impl Method {
     }
 }
 
-/// The fields of one head, as they are read.
+/// Fields of one head, collected while it is parsed.
 #[derive(Default)]
 struct HeadFields {
     host_seen: bool,
@@ -199,12 +200,12 @@ struct HeadFields {
     close: bool,
     keep_alive: bool,
     expects: bool,
-    /// The value and where it stands.
+    /// The value and its offset.
     content_length: Option<(u64, usize)>,
     transfer_encoding: Option<TransferCodings>,
     conditions: Conditions,
     credentials: Option<Credentials>,
-    /// Accept-Encoding: gzip, and `*` for what is not named, with a weight above 0 or of 0.
+    /// Accept-Encoding: gzip, and `*` for unnamed codings, with a weight above 0 or of 0.
     gzip: Option<bool>,
     any_coding: Option<bool>,
     details: Option<Box<RequestDetails>>,

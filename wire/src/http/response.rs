@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers: a file's (whole, ranges, not modified, refused), generated pages and errors.
+//! Builds answers: a file's (whole, ranges, not modified, refused), generated pages and errors.
 //!
 //! An answer is a head, ready to send, and parts that are bytes or file ranges, so that a download
 //! costs no copy here. An answer repeats no text of the client's, and a field value of the caller's
@@ -32,7 +32,7 @@ pub struct Entity<'a> {
     pub bytes: u64,
     /// Time of its last change.
     pub modified: SystemTime,
-    /// A strong entity tag with its quotes, as [`file_etag`] makes it.
+    /// A strong entity tag with its quotes, from [`file_etag`].
     pub etag: &'a str,
     /// Its media type.
     pub content_type: &'a str,
@@ -48,7 +48,7 @@ pub struct Response {
     pub head: Vec<u8>,
     /// The content; none for HEAD.
     pub parts: Vec<Part>,
-    /// True when the connection stays open afterwards. Otherwise close the sending side first and
+    /// True if the connection stays open afterwards. Otherwise close the sending side first and
     /// read on for a moment, or a reset may overtake the answer (RFC 9112 §9.6).
     pub keep_alive: bool,
 }
@@ -72,7 +72,7 @@ pub enum Part {
     },
 }
 
-/// A generated page whose middle part is shared with other answers.
+/// A generated page; other answers share its middle part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<'a> {
     /// A weak entity tag with its quotes: bytes that it does not cover may differ.
@@ -119,8 +119,8 @@ impl Response {
         fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"Connection"))
     }
 
-    /// The same answer with one more field (Retry-After, Location). Control characters in `value`
-    /// become spaces.
+    /// Adds one field to the answer (Retry-After, Location). Control characters in `value` become
+    /// spaces.
     pub fn with_field(mut self, name: &'static str, value: &str) -> Response {
         self.head.truncate(self.head.len().saturating_sub(2));
         let mut head = HeadWriter(self.head);
@@ -130,8 +130,8 @@ impl Response {
     }
 }
 
-/// The answer for a file that exists. `boundary` is called when several ranges are asked for; it
-/// returns random text that is not to be found in the file.
+/// Returns the answer for a file that exists. `boundary` is called if several ranges are requested;
+/// it returns random text that must not occur in the file.
 ///
 /// # Panics
 /// If a boundary is not 1 to 70 letters, digits or `'+_-.`.
@@ -159,9 +159,10 @@ pub fn respond(
     }
 }
 
-/// The answer with a text that is made anew as it changes: always all of it (RFC 9110 §14.2 lets a
-/// server ignore ranges). A client that asks for a piece, and later for the rest, would join pieces
-/// of two texts. It has no Last-Modified: it may change within a second, and with the server.
+/// Returns the answer with a text that is generated again whenever it changes: always all of it
+/// (RFC 9110 §14.2 lets a server ignore ranges). A client that requests a piece, and later the
+/// rest, would join pieces of two texts. It has no Last-Modified: it may change within a second,
+/// and with the server.
 pub fn respond_whole(request: &Request, entity: &Entity<'_>, now: SystemTime) -> Response {
     let etag = entity.etag;
     let validators = Validators { etag, last_modified: None, date_is_strong: false };
@@ -171,7 +172,7 @@ pub fn respond_whole(request: &Request, entity: &Entity<'_>, now: SystemTime) ->
     }
 }
 
-/// The range that is asked for, or the answer where neither it nor all is to be sent.
+/// Returns the requested range, or the answer if neither it nor the whole is to be sent.
 fn range_to_send<'a>(
     request: &'a Request,
     validators: &Validators<'_>,
@@ -222,7 +223,8 @@ pub fn page(
     page_from(status, head, content_type, body, request)
 }
 
-/// A listing: 304 for a client that has it (RFC 9110 §13.1.2), else all of it.
+/// Returns the answer with a listing: 304 for a client that has it (RFC 9110 §13.1.2), else all of
+/// it.
 pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Response {
     let validators = Validators { etag: listing.etag, last_modified: None, date_is_strong: false };
     let status = match request.conditions.evaluate(false, &validators) {
@@ -270,8 +272,8 @@ pub fn error(request: &Request, status: u16, what: &str, now: SystemTime) -> Res
     page(request, status, "text/plain; charset=utf-8", error_text(status, what), now)
 }
 
-/// An error for a connection without a request to answer: 408 for one that never came, 503 for
-/// one too many. The connection ends with it.
+/// Returns an error for a connection without a request to answer: 408 if none arrived in time, 503
+/// if there are too many connections. The connection ends with it.
 pub fn refusal(status: u16, what: &str, now: SystemTime) -> Response {
     let nobody = AnswerFraming { version: Version::Http11, keep_alive: false, wants_content: true };
     let mut head = HeadWriter::new(status, nobody, now);
@@ -403,9 +405,9 @@ impl HeadWriter {
         head
     }
 
-    /// As [`HeadWriter::new`], without `nosniff` for sound and pictures: no browser takes these
-    /// types for a page or a script, and with it Chromium keeps a transport stream from the media
-    /// element of another server's page, whose beginning tells no type.
+    /// Like [`HeadWriter::new`], without `nosniff` for sound and pictures: no browser interprets
+    /// these types as a page or a script. With it Chromium blocks a transport stream for the media
+    /// element of another server's page, because its first bytes do not identify the type.
     fn of_entity(
         status: u16,
         request: &Request,
@@ -466,7 +468,7 @@ impl HeadWriter {
     }
 }
 
-/// `time` as an HTTP-date; a clock before 1970 or after 9999 gives the nearest there is.
+/// Writes `time` as an HTTP-date; a time before 1970 or after 9999 gives the nearest possible date.
 fn date(time: SystemTime) -> HttpDate {
     let nearest = if time < UNIX_EPOCH { 0 } else { LAST_SECOND };
     HttpDate::from(whole_seconds(time).unwrap_or(UNIX_EPOCH + Duration::from_secs(nearest)))
@@ -509,7 +511,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Methods that are known and not allowed (RFC 9110 §9.3, RFC 5789).
+/// Known methods that are not allowed (RFC 9110 §9.3, RFC 5789).
 const KNOWN_METHODS: &[&str] = &["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"];
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// A head of a download has some 350 bytes, one of a segment 410.

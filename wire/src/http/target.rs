@@ -4,7 +4,7 @@
 //! Escapes are decoded once and strictly. A NUL or a malformed escape is refused rather than passed
 //! on, because the next reader of the path (a file system, a log, a proxy) would read it
 //! differently. Dot segments and empty segments stay in the path: only the layer that opens files
-//! can refuse them with certainty, and it has to in any case.
+//! can refuse them reliably, and it must do so in any case.
 //!
 //! Sources: RFC 9112 §3.2 (target forms), RFC 9110 §4.2.4 (userinfo), §7.2 (Host), §9.3.6
 //! (CONNECT), RFC 3986 §2.1, §3.2.2 (reg-name, IP-literal).
@@ -15,7 +15,7 @@ use super::malformed::Malformed;
 use super::path_text::path_text;
 use super::request::Method;
 
-/// A target taken apart.
+/// A parsed request target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestTarget {
     /// Percent-decoded ([`path_text`]), begins with `/`.
@@ -27,7 +27,7 @@ pub(super) struct RequestTarget {
     pub(super) authority: Option<String>,
 }
 
-/// Takes `target` apart; offsets in faults count from its first byte.
+/// Parses `target`; offsets in faults count from its first byte.
 pub(super) fn parse(method: &Method, target: &str) -> Result<RequestTarget, Malformed> {
     if let Some(at) = target.find('#') {
         return Err(bad(at, "fragment in the request target", "RFC 9112 §3.2"));
@@ -91,8 +91,8 @@ fn split_absolute(target: &str) -> Result<(&str, usize), Malformed> {
     Ok((authority, scheme_bytes + authority.len()))
 }
 
-/// `uri-host [ ":" port ]`, with a host of at least one character. An IP-literal is an address of
-/// IPv6: no other version is known.
+/// `uri-host [ ":" port ]`, with a host of at least one character. An IP-literal must be an IPv6
+/// address: no other version is defined.
 pub(super) fn is_authority(text: &str) -> bool {
     let (host_is_valid, rest) = if let Some(literal) = text.strip_prefix('[') {
         let Some((address, rest)) = literal.split_once(']') else {
@@ -116,8 +116,8 @@ fn is_reg_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }
 
-/// Percent-decodes a path. Bytes past ASCII that came unescaped are taken as they are, as curl
-/// and old players send them.
+/// Percent-decodes a path. Unescaped non-ASCII bytes are accepted unchanged, as curl and old
+/// players send them.
 fn decode(raw: &str) -> Result<String, Malformed> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();

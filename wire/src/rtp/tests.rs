@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTP: the header's layout, and the statistics of RFC 3550 by hand.
+//! Tests the layout of the RTP header, and the statistics of RFC 3550 with hand-calculated values.
 
 use super::*;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Client side of RTSP: requests out, replies in. For players and tests that verify a server.
+//! Client side of RTSP: writes requests and interprets replies.
 //!
 //! Plays one MPEG transport stream over RTP/AVP, or the streams of a presentation, and sends no
-//! request it does not need. A reply that lacks what RFC 2326 requires and nothing else tells is a
-//! fault, named with its section. Cameras leave out, or write in their own way, the base of a
-//! description, the channels of a transport and the parameters of a session: what was asked for is
-//! used instead. One request at a time is in
-//! flight; the caller matches [`Reply::cseq`] if it wants more. Requests that the server sends are
-//! dropped. Interleaved frames come out between the replies.
+//! request it does not need. A reply without a part that RFC 2326 requires and that cannot be
+//! derived is a fault, named with its section. Cameras omit, or write in their own way, the base of
+//! a description, the channels of a transport and the parameters of a session: the requested values
+//! are used instead. One request at a time is in flight; the caller matches [`Reply::cseq`] if it
+//! needs more. Requests from the server are dropped. Interleaved frames are returned between the
+//! replies.
 //!
 //! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
 
@@ -30,7 +30,7 @@ pub struct Client {
     url: String,
     host: String,
     port: u16,
-    /// The URL of the stream; that of the presentation until DESCRIBE was answered.
+    /// URL of the stream; that of the presentation before the reply to DESCRIBE.
     stream_url: String,
     session: Option<String>,
     cseq: u32,
@@ -41,7 +41,7 @@ pub struct Client {
 pub struct DescribeReply {
     /// The stream in the description.
     pub offer: sdp::Offer,
-    /// The URL that SETUP goes to.
+    /// URL to which SETUP is sent.
     pub stream_url: String,
 }
 
@@ -66,22 +66,22 @@ pub struct StreamStart {
 /// Parsed reply to SETUP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupReply {
-    /// The ports that media comes from and that receiver reports go to.
+    /// Ports from which media is sent and to which receiver reports are sent.
     pub server: Option<PortPair>,
-    /// The address they are at, where it is not that of the RTSP connection.
+    /// Address of these ports, if it is not that of the RTSP connection.
     pub source: Option<String>,
     /// The stream is carried on the RTSP connection.
     pub is_interleaved: bool,
-    /// The channels that carry it there; `None` where the reply names none: those of the request
-    /// do.
+    /// Channels of the stream on the connection; `None` if the reply names none: those of the
+    /// request apply.
     pub channels: Option<ChannelPair>,
-    /// The group that the stream is sent to; `None` where it is sent to this client alone.
+    /// Multicast group of the stream; `None` if it is sent to this client only.
     pub multicast: Option<MulticastGroup>,
     /// SSRC of the packets to expect.
     pub ssrc: Option<u32>,
-    /// Session timeout: 60 s where the reply has none (§12.37), an hour at most.
+    /// Session timeout: 60 s if the reply has none (§12.37), an hour at most.
     pub timeout: Duration,
-    /// Parts that only inform and cannot be believed, as they came: they were ignored.
+    /// Invalid parts that are only informative, verbatim: they were ignored.
     pub ignored: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ pub struct PlayReply {
     pub sequence: Option<u16>,
     /// The RTP timestamp of the start of the range.
     pub timestamp: Option<u32>,
-    /// Parts that cannot be believed, as they came: they were ignored.
+    /// Invalid parts, verbatim: they were ignored.
     pub ignored: Vec<String>,
 }
 
@@ -132,22 +132,22 @@ impl Client {
         &self.host
     }
 
-    /// TCP port of the server: 554 where the URL has none (§9.2).
+    /// TCP port of the server: 554 if the URL has none (§9.2).
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL that SETUP goes to.
+    /// URL to which SETUP is sent.
     pub fn stream_url(&self) -> &str {
         &self.stream_url
     }
 
-    /// Sets the URL that SETUP goes to, of a stream that was chosen by the caller.
+    /// Sets the URL to which SETUP is sent, of a stream chosen by the caller.
     pub fn set_stream_url(&mut self, url: &str) {
         self.stream_url = url.to_owned();
     }
 
-    /// The number of the last request made.
+    /// Number of the last request.
     pub fn cseq(&self) -> u32 {
         self.cseq
     }
@@ -203,7 +203,7 @@ impl Client {
         text.into_bytes()
     }
 
-    /// Takes the reply to DESCRIBE; `setup` then goes to the URL of the stream.
+    /// Processes the reply to DESCRIBE; `setup` then goes to the URL of the stream.
     ///
     /// # Errors
     /// A status other than 200, and a description without an MPEG transport stream.
@@ -214,8 +214,8 @@ impl Client {
         Ok(DescribeReply { offer, stream_url: self.stream_url.clone() })
     }
 
-    /// Takes the reply to DESCRIBE of a presentation of any formats. Requests of all streams then
-    /// go to the URL that the description names for them, if it names one.
+    /// Processes the reply to DESCRIBE of a presentation of any formats. Requests for all streams
+    /// then go to the URL that the description names for them, if it names one.
     ///
     /// # Errors
     /// A status other than 200, and a description without any stream over RTP/AVP.
@@ -225,16 +225,17 @@ impl Client {
         let base = self.base(reply);
         let url = |track: &sdp::TrackOffer| resolve(&base, track.control.as_deref());
         let stream_urls = offer.tracks.iter().map(url).collect();
-        // A server that names another URL than the one that was asked knows the session by it.
+        // A server that names a URL other than the requested one identifies the session by that
+        // URL.
         if let Some(aggregate) = offer.control.as_deref().filter(|name| name.contains("://")) {
             self.url = aggregate.to_owned();
         }
         Ok(DescribedSession { offer, stream_urls })
     }
 
-    /// URL that those of a description are relative to: Content-Base, Content-Location, the URL of
+    /// Returns the base of the URLs of a description: Content-Base, Content-Location or the URL of
     /// the request, in this order (C.1.1). The first two may be relative or empty themselves. A
-    /// host that is not the server's stays: requests are written with the name that it has for
+    /// host other than the one connected to is kept: requests use the name that the server has for
     /// itself.
     fn base(&self, reply: &Reply) -> String {
         let named = ["Content-Base", "Content-Location"].map(|name| reply.header(name));
@@ -242,8 +243,8 @@ impl Client {
         named.unwrap_or_else(|| self.url.clone())
     }
 
-    /// URL that a reply of 3xx points to (§11.3, §12.25), without a user; `None` where it names no
-    /// address of RTSP.
+    /// Returns the target URL of a 3xx reply (§11.3, §12.25), without a user; `None` if it is not
+    /// an RTSP URL.
     pub fn moved(&self, reply: &Reply) -> Option<String> {
         let is_moved = MOVED.contains(&reply.status());
         let to = reply.header("Location").filter(|_| is_moved)?;
@@ -256,8 +257,8 @@ impl Client {
         self.setup(offer)
     }
 
-    /// Takes the reply to PLAY of several streams: where each of them starts, by its URL of SETUP.
-    /// Streams that RTP-Info does not name have no start.
+    /// Processes the reply to PLAY of several streams: returns the start of each stream, by its URL
+    /// of SETUP. Streams that RTP-Info does not name have no start.
     ///
     /// # Errors
     /// As for [`started`](Self::started).
@@ -282,11 +283,11 @@ impl Client {
         Ok((started, starts))
     }
 
-    /// Takes the reply to SETUP; later requests name its session.
+    /// Processes the reply to SETUP; later requests name its session.
     ///
     /// # Errors
-    /// A status other than 200, no Session, no usable Transport. Of parameters that only inform
-    /// those that cannot be read are ignored, and named in the result.
+    /// A status other than 200, no Session, no usable Transport. Unreadable parameters that are
+    /// only informative are ignored, and named in the result.
     pub fn set_up(&mut self, reply: &Reply) -> Result<SetupReply, Malformed> {
         reply.expect_ok()?;
         let session = reply.required("Session")?;
@@ -308,8 +309,8 @@ impl Client {
         Ok(set_up)
     }
 
-    /// Takes the reply to PLAY. RTP-Info and Range may be absent (§12.33), and are ignored where
-    /// they cannot be believed, which the result names.
+    /// Processes the reply to PLAY. RTP-Info and Range may be absent (§12.33); invalid ones are
+    /// ignored and named in the result.
     ///
     /// # Errors
     /// A status other than 200.
@@ -327,12 +328,12 @@ fn read_started(reply: &Reply) -> Result<(PlayReply, Vec<NamedStart<'_>>), Malfo
     let mut started = PlayReply::default();
     if let Some(text) = reply.header("Range") {
         match range::parse(text) {
-            // Nobody has asked for play backwards.
+            // No request asked for reverse play.
             Ok((range, _)) if range.is_backwards() => {
                 started.ignored.push(format!("Range: {text}"));
             }
             Ok((range, RangeUnit::Npt)) => started.range = Some(range),
-            // A camera's time of day is no place in an asset.
+            // A camera's time of day is not a position in an asset.
             Ok(_) => {}
             Err(_) => started.ignored.push(format!("Range: {text}")),
         }
@@ -356,20 +357,21 @@ fn read_started(reply: &Reply) -> Result<(PlayReply, Vec<NamedStart<'_>>), Malfo
         }
         named.push((url, start));
     }
-    // Where one stream was set up, one is told of: what follows a comma would be another's.
+    // One stream was set up, so one is expected: the text after a comma would belong to another
+    // stream.
     if let Some((_, first)) = named.first() {
         (started.sequence, started.timestamp) = (first.sequence, first.timestamp);
     }
     Ok((started, named))
 }
 
-/// Reads a number; returns false for what is none of its range.
+/// Parses a number; returns false if it is out of range.
 fn read<T: FromStr>(text: &str, number: &mut Option<T>) -> bool {
     *number = text.parse().ok();
     number.is_some()
 }
 
-/// Reads the Transport header of a reply; `None` for one that contradicts itself.
+/// Parses the Transport header of a reply; `None` if it contradicts itself.
 fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
     let mut parts = transport::split_unquoted(granted, ';').map(str::trim);
     let lower = LowerTransport::of(parts.next().unwrap_or_default())?;
@@ -388,7 +390,7 @@ fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
         let (name, value) = transport::parameter(part);
         let is_read = match name.to_ascii_lowercase().as_str() {
             "interleaved" => {
-                // Channels are on the connection, whatever the profile says.
+                // Channels are on the connection, for any profile.
                 set_up.is_interleaved = true;
                 set_up.channels = transport::channel_pair(value);
                 set_up.channels.is_some()
@@ -430,8 +432,8 @@ fn granted_transport(granted: &str, timeout: Duration) -> Option<SetupReply> {
     Some(set_up)
 }
 
-/// C.1.1: absolute, `*` or nothing for the base itself, else behind the base. All clients at hand
-/// put a slash between where RFC 1808 would cut the last segment off; so does this one.
+/// C.1.1: absolute, `*` or empty for the base itself, else appended to the base. All known clients
+/// insert a slash where RFC 1808 would remove the last segment; so does this one.
 fn resolve(base: &str, control: Option<&str>) -> String {
     match control {
         None | Some("*" | "") => base.to_owned(),
@@ -441,7 +443,8 @@ fn resolve(base: &str, control: Option<&str>) -> String {
     }
 }
 
-/// A URL as it is, or a path of the server of `url`; `None` for what is neither.
+/// Returns an absolute URL unchanged, or resolves a path on the server of `url`; `None` for other
+/// text.
 fn absolute(url: &str, named: &str) -> Option<String> {
     if named.contains("://") {
         return Some(named.to_owned());
@@ -452,7 +455,7 @@ fn absolute(url: &str, named: &str) -> Option<String> {
     Some(format!("{}{host}/{path}", &url[..host_at]))
 }
 
-/// §11.3.2, §11.3.3 and those of HTTP (RFC 9110 §15.4) that some servers send.
+/// §11.3.2, §11.3.3 and the status codes of HTTP (RFC 9110 §15.4) that some servers send.
 const MOVED: [u16; 6] = [300, 301, 302, 303, 307, 308];
 
 /// §9.2.
@@ -460,7 +463,7 @@ const DEFAULT_PORT: u16 = 554;
 
 /// §12.37.
 const TIMEOUT_S_DEFAULT: u64 = 60;
-/// A sign of life in twenty minutes is no burden, and no clock overflows.
+/// A keep-alive every twenty minutes is no burden, and no clock overflows.
 const TIMEOUT_S_MAX: u64 = 3600;
 
 #[cfg(test)]

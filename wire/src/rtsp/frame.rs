@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cuts the bytes of a connection into RTSP messages, with a limit on everything.
+//! Splits the bytes of a connection into RTSP messages, with a limit on everything.
 //!
-//! This layer stands before the message parser (`rtsp-types`), which wants a whole message in one
-//! piece, starts over when it has not got one, and holds no limits. So: the head is taken line by
-//! line as it arrives, checked and copied once into a clean form (CRLF, no folded lines, URL in
-//! printable ASCII, no Content-Length), and only a complete head goes on. Each byte is examined
-//! once and moved at most twice, however slowly it arrives; memory never exceeds one head, one body
-//! and the bytes fed last.
+//! This layer precedes the message parser (`rtsp-types`), which needs a whole message in one piece,
+//! starts over if the message is incomplete, and has no limits. So the head is read line by line as
+//! it arrives, checked and copied once into a clean form (CRLF, no folded lines, URL in printable
+//! ASCII, no Content-Length), and only a complete head is passed on. Each byte is examined once and
+//! moved at most twice, however slowly it arrives; memory never exceeds one head, one body and the
+//! bytes fed last.
 //!
 //! Between messages, blank lines are skipped (RFC 2068 §4.1), interleaved frames (`$`, RFC 2326
-//! §10.12) come out as frames of their own, or are skipped without being stored where they exceed
-//! the limit, and a bare CR or LF ends a line like CRLF (§4). Bytes that
-//! cannot begin a message (a TLS greeting, say) are refused at the first one. After a fault nothing
-//! more is read: the place where the next message begins is not known.
+//! §10.12) are returned as frames of their own, or skipped without being stored if they exceed the
+//! limit, and a bare CR or LF ends a line like CRLF (§4). Bytes that cannot begin a message (a TLS
+//! greeting, for example) are refused at the first one. After a fault nothing more is read: the
+//! start of the next message is unknown.
 //!
 //! Sources: RFC 2326 §4, §6.1, §10.12, §12.14, §15.1; RFC 2068 §4.1.
 
@@ -48,9 +48,9 @@ impl Default for Limits {
 /// Kind of messages expected on this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageKind {
-    /// Requests from a client. Their bodies are examined, not kept.
+    /// Requests from a client. Their bodies are examined, not stored.
     Requests,
-    /// Replies (and requests, which the reader drops) from a server. Bodies are kept.
+    /// Replies (and requests, which the reader drops) from a server. Bodies are stored.
     Replies,
 }
 
@@ -66,7 +66,7 @@ pub struct InterleavedFrame {
 /// Bytes before the data of an interleaved frame: `$`, channel, length.
 pub const INTERLEAVED_HEADER_BYTES: usize = 4;
 
-/// Writes the header of an interleaved frame with so many bytes of data (§10.12).
+/// Writes the header of an interleaved frame with this many bytes of data (§10.12).
 pub const fn interleaved_header(channel: u8, data_bytes: u16) -> [u8; INTERLEAVED_HEADER_BYTES] {
     let [high, low] = data_bytes.to_be_bytes();
     [b'$', channel, high, low]
@@ -88,9 +88,9 @@ pub(super) struct Frame {
     pub(super) offset: u64,
     /// Start line, headers and the empty line, each ended by CRLF.
     pub(super) head: Vec<u8>,
-    /// The body, where bodies are kept.
+    /// The body, if bodies are stored.
     pub(super) body: Vec<u8>,
-    /// True when the body is empty or white space.
+    /// True if the body is empty or white space.
     pub(super) body_is_blank: bool,
 }
 
@@ -98,9 +98,10 @@ pub(super) struct Frame {
 pub(super) struct Framer {
     limits: Limits,
     kind: MessageKind,
-    /// Fed and not yet taken; taken up to `taken`, searched for a line end up to `searched`.
+    /// Bytes fed and not yet removed: consumed up to `consumed`, searched for a line end up to
+    /// `searched`.
     buffer: Vec<u8>,
-    taken: usize,
+    consumed: usize,
     searched: usize,
     /// Offset in the connection of `buffer[0]`.
     base: u64,
@@ -108,7 +109,7 @@ pub(super) struct Framer {
     /// The last line ended in CR: a LF that follows belongs to it.
     after_cr: bool,
     message: PartialMessage,
-    /// Data of the interleaved frame that is being taken.
+    /// Data of the interleaved frame being received.
     interleaved: Vec<u8>,
 }
 
@@ -128,11 +129,11 @@ enum FramerState {
     Faulty(Malformed),
 }
 
-/// The message that is being taken.
+/// The message being received.
 #[derive(Debug, Default)]
 struct PartialMessage {
     offset: u64,
-    /// Bytes of the head so far, as they came.
+    /// Bytes of the head received so far.
     head_bytes: usize,
     headers: usize,
     head: Vec<u8>,
@@ -157,7 +158,7 @@ impl Framer {
             limits,
             kind,
             buffer: Vec::new(),
-            taken: 0,
+            consumed: 0,
             searched: 0,
             base: 0,
             state: FramerState::Between,
@@ -171,12 +172,12 @@ impl Framer {
         if matches!(self.state, FramerState::Faulty(_)) {
             return;
         }
-        // Move what is left to the front only when at least as much was taken: linear in all.
-        if self.taken >= self.buffer.len() - self.taken {
-            self.buffer.drain(..self.taken);
-            self.base += self.taken as u64;
-            self.searched -= self.taken;
-            self.taken = 0;
+        // Moves the rest to the front only if at least as many bytes were consumed: linear in all.
+        if self.consumed >= self.buffer.len() - self.consumed {
+            self.buffer.drain(..self.consumed);
+            self.base += self.consumed as u64;
+            self.searched -= self.consumed;
+            self.consumed = 0;
         }
         self.buffer.extend_from_slice(bytes);
     }
@@ -205,35 +206,35 @@ impl Framer {
                     self.state = FramerState::Faulty(malformed.clone());
                     (self.buffer, self.message) = (Vec::new(), PartialMessage::default());
                     self.interleaved = Vec::new();
-                    (self.taken, self.searched) = (0, 0);
+                    (self.consumed, self.searched) = (0, 0);
                     return Err(malformed);
                 }
             }
         }
     }
 
-    /// True when no message has begun.
+    /// True if no message has begun.
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.state, FramerState::Between) && self.taken == self.buffer.len()
+        matches!(self.state, FramerState::Between) && self.consumed == self.buffer.len()
     }
 
     /// Bytes of the body that have not been fed; 0 outside of a body.
     pub(super) fn body_bytes_due(&self) -> usize {
         match self.state {
-            FramerState::Body { left } => left.saturating_sub(self.buffer.len() - self.taken),
+            FramerState::Body { left } => left.saturating_sub(self.buffer.len() - self.consumed),
             _ => 0,
         }
     }
 
-    /// Offset of the next byte to be taken.
+    /// Offset of the next byte to consume.
     pub(super) fn byte_offset(&self) -> u64 {
         match &self.state {
             FramerState::Faulty(malformed) => malformed.offset,
-            _ => self.base + self.taken as u64,
+            _ => self.base + self.consumed as u64,
         }
     }
 
-    /// Offset of the message (or interleaved frame) that is being taken.
+    /// Offset of the message (or interleaved frame) being received.
     pub(super) fn message_offset(&self) -> u64 {
         match self.state {
             FramerState::Between | FramerState::Faulty(_) => self.byte_offset(),
@@ -249,19 +250,19 @@ impl Framer {
             + self.interleaved.capacity()
     }
 
-    /// Steps over what lies between messages. False: more bytes are needed.
+    /// Skips the bytes between messages. False: more bytes are needed.
     fn between(&mut self) -> Result<bool, Malformed> {
-        let rest = &self.buffer[self.taken..];
+        let rest = &self.buffer[self.consumed..];
         let blank = rest.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
         let rest = &rest[blank..];
-        self.taken += blank;
-        self.searched = self.taken;
+        self.consumed += blank;
+        self.searched = self.consumed;
         match rest {
             [] => Ok(false),
             &[b'$', channel, high, low, ..] => {
                 self.message.offset = self.byte_offset();
-                self.taken += INTERLEAVED_HEADER_BYTES;
-                self.searched = self.taken;
+                self.consumed += INTERLEAVED_HEADER_BYTES;
+                self.searched = self.consumed;
                 let left = usize::from(u16::from_be_bytes([high, low]));
                 let is_stored = left <= self.limits.interleaved_bytes_max;
                 self.state = FramerState::Interleaved { channel, left, is_stored };
@@ -279,21 +280,22 @@ impl Framer {
         }
     }
 
-    /// Takes one line of the head. False: more bytes are needed.
+    /// Consumes one line of the head. False: more bytes are needed.
     fn line(&mut self) -> Result<bool, Malformed> {
-        if self.after_cr && self.taken < self.buffer.len() {
+        if self.after_cr && self.consumed < self.buffer.len() {
             self.after_cr = false;
-            if self.buffer[self.taken] == b'\n' {
-                self.taken += 1;
+            if self.buffer[self.consumed] == b'\n' {
+                self.consumed += 1;
                 self.message.head_bytes += 1;
-                self.searched = self.searched.max(self.taken);
+                self.searched = self.searched.max(self.consumed);
             }
         }
         let unsearched = &self.buffer[self.searched..];
         let found = unsearched.iter().position(|b| matches!(b, b'\r' | b'\n'));
         let end = self.searched + found.unwrap_or(unsearched.len());
         let offset = self.byte_offset();
-        let (line, head_bytes) = (self.taken..end, self.message.head_bytes + end - self.taken + 1);
+        let (line, head_bytes) =
+            (self.consumed..end, self.message.head_bytes + end - self.consumed + 1);
         if head_bytes > self.limits.head_bytes_max {
             let limit = self.limits.head_bytes_max;
             return Err(match self.message.last {
@@ -308,7 +310,7 @@ impl Framer {
             return Ok(false);
         }
         self.after_cr = self.buffer[end] == b'\r';
-        (self.taken, self.searched) = (end + 1, end + 1);
+        (self.consumed, self.searched) = (end + 1, end + 1);
         self.message.head_bytes = head_bytes;
         let line = &self.buffer[line];
         if line.is_empty() {
@@ -321,22 +323,22 @@ impl Framer {
         fault.map(|()| true).map_err(|fault| Malformed::new(offset, fault))
     }
 
-    /// Takes what there is of the body; the frame when it is complete.
+    /// Consumes the part of the body received so far; returns the frame when it is complete.
     fn body(&mut self, left: usize) -> Option<Frame> {
-        // The LF of the empty line is not the body's. When no body is due and the LF is still on
-        // its way, it is left for `between`, which skips it.
-        if self.after_cr && self.taken < self.buffer.len() {
+        // The LF of the empty line does not belong to the body. If there is no body and the LF has
+        // not arrived, `between` skips it.
+        if self.after_cr && self.consumed < self.buffer.len() {
             self.after_cr = false;
-            self.taken += usize::from(self.buffer[self.taken] == b'\n');
+            self.consumed += usize::from(self.buffer[self.consumed] == b'\n');
         }
-        let bytes = left.min(self.buffer.len() - self.taken);
-        let part = &self.buffer[self.taken..self.taken + bytes];
+        let bytes = left.min(self.buffer.len() - self.consumed);
+        let part = &self.buffer[self.consumed..self.consumed + bytes];
         self.message.body_has_content |= !part.iter().all(u8::is_ascii_whitespace);
         if self.kind == MessageKind::Replies {
             self.message.body.extend_from_slice(part);
         }
-        self.taken += bytes;
-        self.searched = self.taken;
+        self.consumed += bytes;
+        self.searched = self.consumed;
         if bytes < left {
             self.state = FramerState::Body { left: left - bytes };
             self.release();
@@ -352,19 +354,20 @@ impl Framer {
         })
     }
 
-    /// Takes the present part of an interleaved frame; returns the frame when it is complete.
+    /// Consumes the part of an interleaved frame received so far; returns the frame when it is
+    /// complete.
     fn interleaved(
         &mut self,
         (channel, is_stored): (u8, bool),
         left: usize,
     ) -> Option<InterleavedFrame> {
-        let bytes = left.min(self.buffer.len() - self.taken);
+        let bytes = left.min(self.buffer.len() - self.consumed);
         if is_stored {
-            let part = &self.buffer[self.taken..self.taken + bytes];
+            let part = &self.buffer[self.consumed..self.consumed + bytes];
             self.interleaved.extend_from_slice(part);
         }
-        self.taken += bytes;
-        self.searched = self.taken;
+        self.consumed += bytes;
+        self.searched = self.consumed;
         let left = left - bytes;
         if left > 0 {
             self.state = FramerState::Interleaved { channel, left, is_stored };
@@ -374,11 +377,11 @@ impl Framer {
         Some(InterleavedFrame { channel, data: std::mem::take(&mut self.interleaved) })
     }
 
-    /// Gives a large buffer back once all of it is taken: idle connections hold next to nothing.
+    /// Frees a large buffer once all of it is consumed: idle connections hold next to nothing.
     fn release(&mut self) {
-        if self.taken == self.buffer.len() && self.buffer.capacity() > KEPT_BYTES_MAX {
-            self.base += self.taken as u64;
-            (self.taken, self.searched) = (0, 0);
+        if self.consumed == self.buffer.len() && self.buffer.capacity() > KEPT_BYTES_MAX {
+            self.base += self.consumed as u64;
+            (self.consumed, self.searched) = (0, 0);
             self.buffer = Vec::new();
         }
     }
@@ -435,7 +438,8 @@ impl PartialMessage {
         }
     }
 
-    /// Content-Length, once or again with the same value. Too long for usize is too long.
+    /// Content-Length, once or repeated with the same value. A value too large for usize counts as
+    /// too long.
     fn take_length(&mut self, value: &str) -> Result<(), Fault> {
         if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
             return Err(Fault::ContentLength);
@@ -459,7 +463,7 @@ impl PartialMessage {
     }
 }
 
-/// The start line in the form the parser takes.
+/// Returns the start line in the form that the parser requires.
 ///
 /// The URL is everything between the first and the last space, its spaces and its bytes outside of
 /// printable ASCII written as escapes: ffmpeg and VLC send a URL as the user typed it.
@@ -493,7 +497,7 @@ fn start_line(line: &[u8], kind: MessageKind) -> Result<Vec<u8>, Fault> {
     Ok(clean)
 }
 
-/// `RTSP/1.0 200 OK`; the parser wants the second space even where there is no reason.
+/// `RTSP/1.0 200 OK`; the parser requires the second space even without a reason.
 fn status_line(line: &[u8]) -> Result<Vec<u8>, Fault> {
     let rest = line.strip_prefix(b"RTSP/1.0").ok_or(Fault::Version)?;
     let rest = rest.trim_ascii_start();
@@ -512,7 +516,7 @@ fn is_token(byte: u8) -> bool {
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Room for the headers of a usual request.
+/// Bytes of the headers of a usual request.
 const HEADERS_BYTES_USUAL: usize = 256;
 
 /// An empty buffer of up to this size is kept between requests.

@@ -8,9 +8,9 @@
 //! Supports OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP, unicast and multicast, and interleaved on
 //! the connection (§10.12), PLAY with Range in any of its units, Scale and Speed, PAUSE, TEARDOWN,
 //! GET_PARAMETER. Departures from the RFC, all because its own clients expect them: PLAY with a
-//! Range while playing is queued (§10.5) only behind a play to whose Range the client gave an end,
-//! and takes effect at once behind any other, which is how players without PAUSE seek (RFC 7826
-//! §13.4 gave the queue up); and PAUSE after the end of a stream succeeds.
+//! Range while playing is queued (§10.5) only after a play to whose Range the client gave an end,
+//! and takes effect at once after any other, which is how players without PAUSE seek (RFC 7826
+//! §13.4 removed the queue); and PAUSE after the end of a stream succeeds.
 //!
 //! Does not implement RTSP over UDP (§9) or authentication.
 

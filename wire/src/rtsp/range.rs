@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Range header: where to start and where to stop, by normal play time, time code or time of
-//! day.
+//! Parses and writes the Range header: start and end of play, by normal play time, time code or
+//! time of day.
 //!
-//! Which wrong range gets which answer:
+//! Answers to wrong ranges:
 //!
 //! | range | answer | why |
 //! |---|---|---|
@@ -10,12 +10,12 @@
 //! | not of the grammar | 400 | §3.5 to §3.7 |
 //! | `npt=-10`, `npt=20-10`, several ranges, absurd figures | 457 | no start, or nothing to play |
 //!
-//! With a negative Scale `npt=20-10` is a range: play goes from its start backwards to its end.
+//! With a negative Scale `npt=20-10` is valid: play runs from its start backwards to its end.
 //!
-//! `npt=-10` is of the grammar, but §3.6 does not say from where; guessing would play something the
-//! client did not ask for. `time=` (when to begin, §12.29) is understood and not obeyed when it
-//! asks for the future: playback starts at once, as for a time that is past. A range beyond the end
-//! is for the server to refuse, which knows the end.
+//! `npt=-10` matches the grammar, but §3.6 does not define its start; a guess would play something
+//! that the client did not ask for. `time=` (the time to begin, §12.29) is parsed but ignored if it
+//! is in the future: playback starts at once, as for a time in the past. A range beyond the end is
+//! refused by the server, which has the duration.
 //!
 //! `rtsp-types` has this header too; it reads `npt=+1-`, minutes of 75 and no `5.`, hence this.
 //!
@@ -28,7 +28,7 @@ use super::smpte::SmpteRate;
 use super::status::Status;
 use super::utc;
 
-/// Unit in which a client gives times, and is answered.
+/// Unit of the client's times, and of those in the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RangeUnit {
     /// Normal play time (§3.6).
@@ -71,7 +71,7 @@ impl RangeUnit {
 /// Start of play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NptStart {
-    /// `now`: for stored media, the place where the session stands.
+    /// `now`: for stored media, the current position of the session.
     Now,
     /// At a time since the start of the asset, or since 1970 ([`RangeUnit`]).
     At(Duration),
@@ -87,7 +87,7 @@ pub struct NptRange {
     pub end: Option<Duration>,
 }
 
-/// Writes a time as normal play time in seconds with as many decimals as it takes.
+/// Writes a time as normal play time in seconds with as many decimals as it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Npt(pub Duration);
 
@@ -115,8 +115,8 @@ impl fmt::Display for NptRange {
     }
 }
 
-/// Reads a Range header, or says with which status it is refused. A range that ends where it begins
-/// has nothing to play; whether one that ends before has is for the Scale to say.
+/// Parses a Range header, or returns the status with which it is refused. A range that ends where
+/// it begins has nothing to play; one that ends before its start depends on the Scale.
 pub(super) fn parse(header: &str) -> Result<(NptRange, RangeUnit), Status> {
     let ranges = header.split(';').next().unwrap_or_default();
     let mut list = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
@@ -145,23 +145,22 @@ pub(super) fn parse(header: &str) -> Result<(NptRange, RangeUnit), Status> {
 }
 
 impl NptRange {
-    /// True when it ends before it begins.
+    /// True if it ends before it begins.
     pub fn is_backwards(&self) -> bool {
         matches!((self.start, self.end), (NptStart::At(start), Some(end)) if end < start)
     }
 }
 
-/// The end of a range of normal play time, as `a=range` has it (C.1.5).
+/// Writes the end of a range of normal play time in the form of `a=range` (C.1.5).
 pub(crate) fn end(range: &str) -> Option<Duration> {
     let (range, _) = parse(range).ok().filter(|(_, unit)| *unit == RangeUnit::Npt)?;
     range.end
 }
 
-/// `npt-sec` or `npt-hhmmss`.
-/// What follows a start that lies before the asset's own, as ffmpeg writes it for a seek to the
-/// first picture of a file whose sound begins earlier: `0.-153-`, `-1.-20-` (libavformat/rtspdec.c
-/// prints whole seconds and thousandths, each with its sign). Such a client waits for ever after a
-/// refusal, and means the start.
+/// Returns the text after a start that lies before the asset's own, as ffmpeg writes it for a seek
+/// to the first picture of a file whose sound begins earlier: `0.-153-`, `-1.-20-`
+/// (libavformat/rtspdec.c prints whole seconds and thousandths, each with its sign). Such a client
+/// would wait for ever after a refusal, and means the start.
 fn without_negative_start(times: &str) -> Option<&str> {
     let times = times.trim_start();
     let (seconds, rest) = times.strip_prefix('-').unwrap_or(times).split_once(".-")?;
@@ -170,6 +169,7 @@ fn without_negative_start(times: &str) -> Option<&str> {
     are_digits.then_some(end)
 }
 
+/// Parses `npt-sec` or `npt-hhmmss`.
 fn time(text: &str) -> Result<Duration, Status> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut fields = whole.split(':');
@@ -192,7 +192,7 @@ fn time(text: &str) -> Result<Duration, Status> {
     Ok(Duration::new(seconds, nanoseconds(fraction)?))
 }
 
-/// One or more digits, saturating: what is too large is refused as a time, not as a number.
+/// One or more digits, saturating: a value that is too large is refused as a time, not as a number.
 pub(super) fn digits(text: &str) -> Result<u64, Status> {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(Status::BadRequest);

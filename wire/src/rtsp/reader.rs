@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server's end of an RTSP connection: bytes in, requests and interleaved frames out.
+//! Server's end of an RTSP connection: parses bytes into requests and interleaved frames.
 //!
-//! Feed what was received, then take requests and interleaved frames until there are none:
-//! pipelined requests (RFC 2326 §9.1) come out in order. Limits on memory are in the layer below
-//! (`frame`). The limit on time is here, as a question the caller asks after each round: a request
-//! or an interleaved frame that was begun has to be complete [`REQUEST_TIME_MAX`] later, however
-//! slowly it drips. How long a connection may say nothing at all is the caller's business;
-//! `is_empty` tells the two apart.
+//! Feed the received bytes, then read requests and interleaved frames until there are none:
+//! pipelined requests (RFC 2326 §9.1) are returned in order. Limits on memory are in the layer
+//! below (`frame`). The time limit is here, and the caller checks it after each round: a request or
+//! an interleaved frame whose first byte was received must be complete within [`REQUEST_TIME_MAX`],
+//! however slowly it arrives. The caller limits the time for which a connection may be silent;
+//! `is_empty` distinguishes the two.
 //!
-//! A request that is well framed but wrong in itself is still a [`Request`] and the connection goes
-//! on; [`Malformed`] means that what follows cannot be trusted: send [`Malformed::response`] and
-//! close.
+//! A request that is well framed but wrong in itself is still a [`Request`], and the connection
+//! stays open; [`Malformed`] means that the following bytes cannot be trusted: send
+//! [`Malformed::response`] and close.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub struct RequestReader {
     framer: Framer,
     /// The message that is incomplete, by offset, and when that was first noticed.
     begun: Option<(u64, Duration)>,
-    /// Fault in a framed request; nothing behind it is read.
+    /// Fault in a framed request; nothing after it is read.
     faulty: Option<Malformed>,
 }
 
@@ -43,8 +43,8 @@ impl RequestReader {
         }
     }
 
-    /// Takes bytes as they were received. Call [`next`](Self::next) until it has no more before the
-    /// next `feed`: what is held is then one incomplete request at most.
+    /// Accepts bytes in the order of reception. Call [`next`](Self::next) until it returns none
+    /// before the next `feed`: the reader then holds at most one incomplete request.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.framer.feed(bytes);
     }
@@ -52,7 +52,8 @@ impl RequestReader {
     /// The next complete request or interleaved frame; none when more bytes are needed.
     ///
     /// # Errors
-    /// What cannot be read past. The connection is to be closed; the error repeats.
+    /// A fault after which reading cannot continue. The connection is to be closed; the error
+    /// repeats.
     // Not an Iterator: an error ends it, and "none" only means "not yet".
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Received<Request>>, Malformed> {
@@ -83,7 +84,7 @@ impl RequestReader {
         }
     }
 
-    /// True when no request has begun: all bytes so far were whole requests.
+    /// True if no request has begun: all bytes so far were whole requests.
     pub fn is_empty(&self) -> bool {
         self.framer.is_empty()
     }
@@ -114,7 +115,7 @@ impl RequestReader {
         Some(begun.saturating_add(REQUEST_TIME_MAX))
     }
 
-    /// The error for a request or frame that was not complete when `expires_at` came.
+    /// Returns the error for a request or frame that was incomplete at `expires_at`.
     pub fn overdue(&self) -> Malformed {
         Malformed::new(self.byte_offset(), Fault::Overdue)
     }
@@ -171,7 +172,7 @@ mod tests {
         let second = Duration::from_secs(1);
         for data_bytes in [100_u16, 60_000] {
             let mut reader = RequestReader::new(Limits::default());
-            // A whole frame before it: the time is that of the second.
+            // A whole frame precedes it: the time is that of the second frame.
             reader.feed(b"$\x01\0\0");
             assert!(reader.next().unwrap().is_some());
             let header = crate::rtsp::interleaved_header(1, data_bytes);

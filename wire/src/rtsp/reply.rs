@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replies: the bytes of a connection as a client reads them.
+//! Parses the bytes of a connection into replies, for a client.
 //!
-//! Requests that the server sends are dropped. Interleaved frames come out between the replies.
+//! Requests from the server are dropped. Interleaved frames are returned between the replies.
 //!
 //! Sources: RFC 2326 §7, §10.12.
 
@@ -15,7 +15,7 @@ use crate::error::{Fault, Malformed};
 pub struct Reply {
     offset: u64,
     message: rtsp_types::Response<rtsp_types::Empty>,
-    /// The body; empty where there was none.
+    /// The body; empty if there was none.
     pub body: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ impl Reply {
         self.message.status().into()
     }
 
-    /// The words behind the status code.
+    /// Reason phrase after the status code.
     pub fn reason(&self) -> &str {
         self.message.reason_phrase()
     }
@@ -69,8 +69,8 @@ impl ReplyReader {
         ReplyReader { framer: Framer::new(limits, MessageKind::Replies) }
     }
 
-    /// Takes bytes as they were received; call [`next`](Self::next) until it has no more before the
-    /// next `feed`.
+    /// Accepts bytes in the order of reception; call [`next`](Self::next) until it returns none
+    /// before the next `feed`.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.framer.feed(bytes);
     }
@@ -78,7 +78,8 @@ impl ReplyReader {
     /// The next complete reply or interleaved frame; none when more bytes are needed.
     ///
     /// # Errors
-    /// What cannot be read past. The connection is to be closed; the error repeats.
+    /// A fault after which reading cannot continue. The connection is to be closed; the error
+    /// repeats.
     // Not an Iterator: an error ends it, and "none" only means "not yet".
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Received<Reply>>, Malformed> {
@@ -114,8 +115,8 @@ impl ReplyReader {
         }
     }
 
-    /// How many of these bytes to feed so that none behind the message is read: up to the end of a
-    /// line, or the rest of the body.
+    /// Returns how many of these bytes to feed so that none after the message is read: up to the
+    /// end of a line, or the rest of the body.
     pub fn share(&self, bytes: &[u8]) -> usize {
         match self.framer.body_bytes_due() {
             0 => {
@@ -126,7 +127,7 @@ impl ReplyReader {
         }
     }
 
-    /// True when no message has begun: all bytes so far were whole messages.
+    /// True if no message has begun: all bytes so far were whole messages.
     pub fn is_empty(&self) -> bool {
         self.framer.is_empty()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A request as the server understands it: a command to carry out, or the answer that refuses it.
+//! Interprets a request: a command to execute, or the answer that refuses it.
 //!
 //! Requests that break a rule of the protocol become a complete refusal here. The server checks
 //! that the asset, the session and the range exist. The rules (RFC 2326):
@@ -18,9 +18,9 @@
 //! | PAUSE with Range | 456 | §11.3.7; a pause point in the future (§10.6) is not kept |
 //! | GET_PARAMETER and SET_PARAMETER with parameters | 451 | §10.8, §10.9; there are none |
 //!
-//! A Scale or Speed that is not offered is no error: §12.34 has the server answer with the value it
-//! chose (`Response::play`), and a client that sends Speed (GStreamer at other rates) reads it
-//! back.
+//! An unsupported Scale or Speed is not an error: §12.34 requires the server to answer with the
+//! value it chose (`Response::play`), and a client that sends Speed (GStreamer at other rates)
+//! reads it from there.
 //!
 //! GET_PARAMETER with a blank body is the sign of life of §10.8; a SET_PARAMETER that sets nothing
 //! is one of some clients.
@@ -44,15 +44,15 @@ pub struct Request {
     pub cseq: u32,
     /// The method as it was sent.
     pub method_name: String,
-    /// The path of the URL, percent-decoded, beginning with a slash; `*` for the server as a whole.
-    /// Dot segments are resolved (RFC 3986 §5.2.4); the query is cut off, but for the name of a
-    /// stream or track at its end, which clients put there that build upon the URL of DESCRIBE.
+    /// Path of the URL, percent-decoded, beginning with a slash; `*` for the server as a whole. Dot
+    /// segments are resolved (RFC 3986 §5.2.4). The query is removed, except for the name of a
+    /// stream or track at its end, which clients append that build upon the URL of DESCRIBE.
     pub path: String,
-    /// The query of the URL, as it was sent, without such a name; none where it has none.
+    /// Query of the URL, unchanged but without such a name; `None` if it has none.
     pub query: Option<String>,
     /// The URL as it was sent (without dot segments, query and user), to be built upon in answers.
     pub url: String,
-    /// Host and port of the URL, as the client knows the server; none for `*`.
+    /// Host and port of the URL by which the client addresses the server; none for `*`.
     pub authority: Option<String>,
     /// The session identifier, without parameters.
     pub session: Option<String>,
@@ -60,7 +60,7 @@ pub struct Request {
     pub credentials: Option<Credentials>,
     /// User-Agent of the client.
     pub user_agent: Option<String>,
-    /// True when the client wants the connection closed after the answer (§12.10).
+    /// True if the client requests that the connection is closed after the answer (§12.10).
     pub close: bool,
     /// Command, or the answer that refuses it.
     pub command: Result<Command, Response>,
@@ -79,11 +79,11 @@ pub enum Command {
     /// that can be served; at least one. Refuse a destination that is not the client's own
     /// (§12.39).
     Setup(Vec<TransportOffer>),
-    /// Start, resume or seek. `Request::session` is there.
+    /// Start, resume or seek. `Request::session` is set.
     Play(PlayRequest),
-    /// Stop at once and keep the place. `Request::session` is there.
+    /// Stop at once and keep the position. `Request::session` is set.
     Pause,
-    /// End the session. `Request::session` is there.
+    /// End the session. `Request::session` is set.
     Teardown,
     /// A sign of life: GET_PARAMETER or SET_PARAMETER without parameters.
     KeepAlive,
@@ -92,13 +92,13 @@ pub enum Command {
 /// Parameters of PLAY.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PlayRequest {
-    /// Range to play; none is from the pause point, or from the beginning (§10.5).
+    /// Range to play; `None` means from the pause point, or from the beginning (§10.5).
     pub range: Option<NptRange>,
     /// Unit of its times.
     pub unit: RangeUnit,
-    /// The viewing rate asked for (§12.34); in an answer the one that is played.
+    /// The requested viewing rate (§12.34); in an answer the rate that is played.
     pub scale: Option<f64>,
-    /// The delivery rate asked for (§12.35), above zero; in an answer the one that is kept.
+    /// The requested delivery rate (§12.35), above zero; in an answer the rate that is used.
     pub speed: Option<f64>,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
     let faulty = |fault| Malformed::new(frame.offset, fault);
     let message = match rtsp_types::Message::<Vec<u8>>::parse(&frame.head) {
         Ok((rtsp_types::Message::Request(message), _)) => message,
-        // The framer let a clean request line and clean headers through: what is left is the URL.
+        // The framer passed a clean request line and clean headers: only the URL can be wrong.
         _ => return Err(faulty(Fault::Url)),
     };
     let uri = request_uri(&message).ok_or_else(|| faulty(Fault::Url))?;
@@ -145,8 +145,8 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
 }
 
 impl Request {
-    /// True when the URL asks for the elementary streams of a transport stream: by the query
-    /// [`ELEMENTARY_QUERY`], among others or alone.
+    /// True if the URL requests the elementary streams of a transport stream, by the query
+    /// [`ELEMENTARY_QUERY`], alone or among others.
     pub fn asks_elementary(&self) -> bool {
         let query = self.query.as_deref().unwrap_or_default();
         query.split('&').any(|parameter| parameter == ELEMENTARY_QUERY)
@@ -185,7 +185,7 @@ fn request_uri(message: &Message) -> Option<RequestUri> {
         raw = format!("{}/{control}", raw.trim_end_matches('/'));
     }
     let path = decoded_path(&raw);
-    // An encoded slash could make dot segments after they were resolved.
+    // An encoded slash could create dot segments after they were resolved.
     if path.contains('\0') || path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return None;
     }
@@ -210,7 +210,7 @@ fn value<'m>(message: &'m Message, name: &HeaderName) -> Option<&'m str> {
     message.header(name).map(|value| value.as_str().trim())
 }
 
-/// A request on its way to a command.
+/// A parsed request, before its conversion to a command.
 struct RequestParser<'m> {
     message: &'m Message,
     echo: &'m Echo,
@@ -249,7 +249,7 @@ impl RequestParser<'_> {
         Response::echoing(status, self.echo.clone())
     }
 
-    /// All features that the client requires; none is known here, so all of them are Unsupported.
+    /// All features that the client requires; none is supported, so all of them are Unsupported.
     fn required(&self) -> Option<String> {
         let tags = [headers::REQUIRE, headers::PROXY_REQUIRE];
         let tags: Vec<&str> = tags
@@ -324,7 +324,7 @@ impl RequestParser<'_> {
     }
 }
 
-/// True when a list of media ranges accepts application/sdp, `q=0` respected (RFC 2068 §14.1).
+/// True if a list of media ranges accepts application/sdp, `q=0` respected (RFC 2068 §14.1).
 fn accepts_sdp(accept: &str) -> bool {
     accept.split(',').any(|range| {
         let mut parts = range.split(';').map(str::trim);
@@ -358,7 +358,7 @@ pub fn asset_track(path: &str) -> Option<usize> {
     path.rsplit_once('/').and_then(|(_, last)| sdp::track_index(last))
 }
 
-/// The URL to build upon: that of the asset with one slash at its end (Content-Base, C.1.1).
+/// Base URL: that of the asset with one slash at its end (Content-Base, C.1.1).
 pub fn content_base(url: &str) -> String {
     format!("{}/", asset_path(url))
 }

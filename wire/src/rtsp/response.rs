@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Answers of the server: status, headers, body, and the bytes of them.
+//! Builds the answers of the server: status, headers, body, and their bytes.
 //!
-//! One constructor for each good answer, [`Response::new`] for the rest. Every answer is made from
-//! the request it answers, because CSeq (RFC 2326 §12.17) and Timestamp (§12.38) must come back as
-//! they came. Values that were taken from the peer or from a file name cannot break out of their
-//! line: CR, LF and NUL become spaces when the answer is encoded. One allocation for the bytes.
+//! One constructor for each successful answer, [`Response::new`] for the rest. Every answer is
+//! created from the request it answers, because CSeq (RFC 2326 §12.17) and Timestamp (§12.38) must
+//! be returned unchanged. Values from the peer or from a file name cannot inject a line: CR, LF and
+//! NUL become spaces when the answer is encoded. One allocation for the bytes.
 //!
-//! Date and Server are left to the caller (`header`): both are optional (§12.18, §12.36), and the
-//! time is not ours to read.
+//! The caller adds Date and Server (`header`): both are optional (§12.18, §12.36), and this crate
+//! reads no clock.
 //!
 //! Sources: RFC 2326 §7, §10, §12; Appendix C for Content-Base.
 
@@ -47,15 +47,15 @@ pub struct Response {
 pub struct RtpInfo<'a> {
     /// URL of the stream, as in the client's request or in the description.
     pub url: &'a str,
-    /// Sequence number of the first packet that is sent; unset where it is not yet known, because
-    /// the play is queued behind another.
+    /// Sequence number of the first packet that is sent; unset if it is not yet known, because the
+    /// play is queued after another.
     pub sequence: Option<u16>,
     /// RTP timestamp of the start of the range in the answer.
     pub timestamp: u32,
 }
 
 impl Response {
-    /// An answer with a status alone.
+    /// Creates an answer with only a status.
     pub fn new(status: Status, request: &Request) -> Self {
         Response::echoing(status, request.echo.clone())
     }
@@ -97,9 +97,9 @@ impl Response {
     /// 200 to PLAY: the range that is really played (§12.29) and the RTP packet with which each
     /// stream begins.
     ///
-    /// The range is in the unit of `play`, and Scale and Speed, where the request had one, are
-    /// answered with the values of `play`: those that are played, of which §12.34 wants the answer
-    /// to tell. `start` and `end` are times since 1970 where the unit is that of the clock.
+    /// The range is in the unit of `play`. Scale and Speed, if the request had one, are answered
+    /// with the values of `play`, which are those used, as §12.34 requires. `start` and `end` are
+    /// times since 1970 if the unit is that of the clock.
     pub fn play(
         request: &Request,
         session: &str,
@@ -125,8 +125,8 @@ impl Response {
         response.header("RTP-Info", rtp_info)
     }
 
-    /// 200 to PLAY of a stream that goes to a group: it is joined where it is (§3.6, `now`), so no
-    /// packet is its first.
+    /// 200 to PLAY of a multicast stream: a client joins at the current position (§3.6, `now`), so
+    /// no packet is its first.
     pub fn play_group(request: &Request, session: &str) -> Self {
         Response::in_session(request, session).header("Range", "npt=now-")
     }
@@ -148,14 +148,14 @@ impl Response {
         self
     }
 
-    /// With a phrase of its own in the status line, which many clients show and nothing else
-    /// (§7.1.1 lets a server choose it). What is no printable ASCII becomes a space.
+    /// Sets the reason phrase of the status line, which many clients show and nothing else (§7.1.1
+    /// lets a server choose it). Characters other than printable ASCII become spaces.
     pub fn reason(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// With a body; Content-Type and Content-Length go with it.
+    /// Sets the body, with Content-Type and Content-Length.
     pub fn body(mut self, content_type: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.body = bytes.into();
         self.header("Content-Type", content_type)
@@ -206,7 +206,7 @@ fn push_header(head: &mut String, name: &str, value: &str) {
     head.push_str("\r\n");
 }
 
-/// Room for the status line, CSeq and Content-Length.
+/// Bytes of the status line, CSeq and Content-Length.
 const HEAD_BYTES_USUAL: usize = 96;
 
 #[cfg(test)]

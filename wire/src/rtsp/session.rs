@@ -22,8 +22,8 @@
 //! RTCP report extends it by only [`CONTROL_GRACE`], until an RTSP request (on a new connection)
 //! restores the timeout.
 //!
-//! A session that has never played ends after a shorter time, whatever arrives: it holds a socket
-//! without use, and a client that intends to play does so at once.
+//! A session that has never played ends after a shorter time, even if messages arrive: it holds a
+//! socket without use, and a client that intends to play does so at once.
 //!
 //! Time is the caller's monotonic clock; going backwards does no harm.
 
@@ -42,7 +42,7 @@ pub enum SessionState {
     Playing,
 }
 
-/// Channel on which a client was heard.
+/// Channel on which a client was active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ControlChannel {
     /// A request in the session.
@@ -101,8 +101,8 @@ impl RtspSession {
         }
     }
 
-    /// PLAY, valid in both states: the one before, so that the caller knows a start from a seek or
-    /// a sign of life.
+    /// PLAY, valid in both states. Returns the previous state, so that the caller can distinguish a
+    /// start from a seek or a keep-alive.
     pub fn play(&mut self, now: Duration) -> SessionState {
         self.note_activity(now, ControlChannel::Rtsp);
         self.played = true;
@@ -126,7 +126,7 @@ impl RtspSession {
         self.state = SessionState::Ready;
     }
 
-    /// Notes that the client was heard. A refused request counts too.
+    /// Records activity of the client. A refused request counts too.
     pub fn note_activity(&mut self, now: Duration, channel: ControlChannel) {
         self.control_open |= channel == ControlChannel::Rtsp;
         self.active_at = self.active_at.max(now);
@@ -140,12 +140,12 @@ impl RtspSession {
         self.expires_at = self.expires_at.min(now.saturating_add(self.grace()));
     }
 
-    /// Time at which the client was last heard.
+    /// Time of the client's last activity.
     pub fn active_at(&self) -> Duration {
         self.active_at
     }
 
-    /// Time at which the session expires, unless the client is heard before.
+    /// Time at which the session expires without further activity.
     pub fn expires_at(&self) -> Duration {
         if self.played { self.expires_at } else { self.expires_at.min(self.play_by) }
     }

@@ -50,7 +50,7 @@ impl SmpteRate {
         }
     }
 
-    /// Seconds that this many frames take, as a fraction.
+    /// Duration of this many frames in seconds, as a fraction.
     const fn seconds(self) -> (u64, u64) {
         match self {
             SmpteRate::Drop30 => (1001, 30_000),
@@ -89,7 +89,7 @@ impl SmpteRate {
         let minutes = hours * 60 + minutes;
         let mut count = (minutes * 60 + seconds) * self.numbers() + frame;
         if self == SmpteRate::Drop30 {
-            // The numbers 0 and 1 that are left out stand for 2 and 3 where a client sends them.
+            // The dropped frame numbers 0 and 1 mean 2 and 3 if a client sends them.
             let is_left_out = !minutes.is_multiple_of(10) && seconds == 0 && frame < 2;
             count = count + if is_left_out { 2 } else { 0 } - 2 * (minutes - minutes / 10);
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Status codes of the server's answers, and their reason phrases.
 //!
-//! Only those that something here or in the server uses: a client takes a code it does not know for
-//! the x00 of its class anyway (RFC 2326 §7.1.1), so no table of all is kept.
+//! Only the codes that this crate or the server uses: a client treats an unknown code as the x00 of
+//! its class (RFC 2326 §7.1.1), so there is no complete table.
 //!
 //! Sources: RFC 2326 §7.1.1, §11.3.
 
@@ -14,15 +14,15 @@ pub enum Status {
     Ok,
     /// 400: the request cannot be understood.
     BadRequest,
-    /// 401: credentials are needed; goes with WWW-Authenticate.
+    /// 401: credentials are needed; sent with WWW-Authenticate.
     Unauthorized,
     /// 403: understood and not done, for example media to an address that is not the client's.
     Forbidden,
     /// 404: no such asset.
     NotFound,
-    /// 405: a method RTSP has and this resource does not; goes with Allow.
+    /// 405: a method of RTSP that this resource does not support; sent with Allow.
     MethodNotAllowed,
-    /// 406: the client takes no application/sdp.
+    /// 406: the client does not accept application/sdp.
     NotAcceptable,
     /// 408: the request was not completed in time.
     RequestTimeOut,
@@ -32,17 +32,17 @@ pub enum Status {
     RequestUriTooLarge,
     /// 415: the asset is a file that cannot be streamed.
     UnsupportedMediaType,
-    /// 451: a parameter was asked for, and there are none.
+    /// 451: a parameter was requested, and there are none.
     ParameterNotUnderstood,
-    /// 453: no room for another session.
+    /// 453: the limit on sessions is reached.
     NotEnoughBandwidth,
     /// 454: no such session, or not one of this client's, or timed out.
     SessionNotFound,
-    /// 455: not in this state; goes with Allow.
+    /// 455: not valid in this state; sent with Allow.
     MethodNotValidInThisState,
     /// 456: a header that cannot be acted on.
     HeaderFieldNotValidForResource,
-    /// 457: a range out of bounds, or one that says no place to start.
+    /// 457: a range out of bounds, or one without a start.
     InvalidRange,
     /// 459: a second stream cannot join this session.
     AggregateOperationNotAllowed,
@@ -54,13 +54,13 @@ pub enum Status {
     DestinationUnreachable,
     /// 500
     InternalServerError,
-    /// 501: a method or a time format that is not known here.
+    /// 501: a method or a time format that is not supported here.
     NotImplemented,
     /// 503: out of sessions, descriptors or time.
     ServiceUnavailable,
     /// 505: not RTSP/1.0.
     VersionNotSupported,
-    /// 551: a feature in Require; goes with Unsupported.
+    /// 551: a feature in Require; sent with Unsupported.
     OptionNotSupported,
 }
 
@@ -100,7 +100,7 @@ impl Status {
         self.row().0
     }
 
-    /// The words behind the number.
+    /// Reason phrase of the status.
     pub fn reason(self) -> &'static str {
         self.row().1
     }

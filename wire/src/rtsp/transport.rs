@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Transport header: reads a client's offers and writes the transport granted.
+//! Parses a client's offers in the Transport header, and writes the granted transport.
 //!
 //! Three transports exist: RTP over UDP to one receiver, RTP interleaved on the RTSP connection
 //! (RFC 2326 §10.12), and RTP to a multicast group. A client lists its offers by preference
-//! (§12.39); an unreadable offer is passed over like one that cannot be served, because the next
-//! may do. That is why `rtsp-types`' typed header is not used here: it reads the list as a whole,
-//! so that one odd offer spoils all, and is strict about case. The server takes the first offer
-//! that it can serve.
+//! (§12.39); an unreadable offer is skipped like an unsupported one, because the next one may be
+//! usable. Therefore the typed header of `rtsp-types` is not used here: it parses the list as a
+//! whole, so that one odd offer invalidates all, and is strict about case. The server accepts the
+//! first offer that it supports.
 //!
 //! Departures from the letter, all because real clients do it: neither `unicast` nor `multicast`
 //! means unicast when there is a `client_port` (the RFC's default is multicast, which has no
@@ -45,7 +45,7 @@ pub enum TransportOffer {
     Udp {
         /// Ports at which the client receives RTP and RTCP. Neither is 0.
         ports: PortPair,
-        /// Address to which the client wants the media sent, if it named one.
+        /// Destination address requested by the client, if it named one.
         destination: Option<String>,
     },
     /// RTP on the RTSP connection.
@@ -84,7 +84,7 @@ pub enum GrantedTransport {
     Udp {
         /// The ports of the client, as in the offer.
         client: PortPair,
-        /// The ports that media leaves from and that takes receiver reports.
+        /// Ports from which media is sent, and on which receiver reports are received.
         server: PortPair,
         /// SSRC of the stream's packets.
         ssrc: u32,
@@ -195,7 +195,7 @@ fn offer(text: &str) -> Option<TransportOffer> {
 /// Lower transport of RTP/AVP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LowerTransport {
-    /// `RTP/AVP` and `RTP/AVP/UDP`: UDP is what the profile defaults to (§12.39).
+    /// `RTP/AVP` and `RTP/AVP/UDP`: UDP is the default of the profile (§12.39).
     Udp,
     /// `RTP/AVP/TCP`.
     Tcp,
@@ -219,7 +219,7 @@ impl LowerTransport {
     }
 }
 
-/// `name=value` or `name`; quotes around the value are taken off.
+/// Splits `name=value` or `name`; quotes around the value are removed.
 pub(super) fn parameter(part: &str) -> (&str, &str) {
     let (name, value) = part.split_once('=').unwrap_or((part, ""));
     (name.trim(), value.trim().trim_matches('"').trim())
@@ -244,7 +244,7 @@ pub(super) fn channel_pair(value: &str) -> Option<ChannelPair> {
     (rtp != rtcp).then_some(ChannelPair { rtp, rtcp })
 }
 
-/// Decimal digits only: `str::parse` would take a sign.
+/// Decimal digits only: `str::parse` would accept a sign.
 fn number(text: &str) -> Option<u16> {
     let text = text.trim();
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP tunnelled through HTTP: the two requests that open a tunnel, and the client's half of it.
+//! RTSP tunnelled through HTTP: parses the two requests that open a tunnel, and the client's half
+//! of it.
 //!
-//! A client behind a proxy or firewall that passes HTTP alone opens two connections to one port: a
-//! GET, whose answer never ends and carries all that the server sends, and a POST, whose body never
-//! ends and carries the client's requests in base64. The header `x-sessioncookie` pairs them.
-//! Clients encode each request by itself, so padding stands in the middle of the body, and fold
-//! lines as they like; the Content-Length of the POST is a promise that no client keeps.
+//! A client behind a proxy or firewall that passes HTTP only opens two connections to one port: a
+//! GET, whose answer never ends and carries everything that the server sends, and a POST, whose
+//! body never ends and carries the client's requests in base64. The header `x-sessioncookie` pairs
+//! them. Clients encode each request separately, so padding occurs in the middle of the body, and
+//! fold lines arbitrarily; the Content-Length of the POST never matches the body.
 //!
 //! Memory is bounded: a head of [`HEAD_BYTES_MAX`], then less than one group of base64.
 //!
@@ -43,12 +44,12 @@ pub struct TunnelRequest {
     pub half: TunnelHalf,
     /// The value that both halves share: printable ASCII, 1 to [`COOKIE_BYTES_MAX`] bytes.
     pub cookie: String,
-    /// Bytes of the connection that the head takes; the rest belongs to the tunnel.
+    /// Bytes of the head; the rest of the connection belongs to the tunnel.
     pub head_bytes: usize,
 }
 
-/// True when the first bytes of a connection can begin an HTTP request for a tunnel; `None` while
-/// too few have come to tell. RTSP has methods of its own: none begins with GET or POST and a
+/// True if the first bytes of a connection can begin an HTTP request for a tunnel; `None` if there
+/// are too few of them to decide. RTSP has methods of its own: none begins with GET or POST and a
 /// space.
 pub fn begins_tunnel(bytes: &[u8]) -> Option<bool> {
     let methods: [&[u8]; 2] = [b"GET ", b"POST "];
@@ -62,7 +63,7 @@ pub fn begins_tunnel(bytes: &[u8]) -> Option<bool> {
 /// Parses the head of a GET or POST; `None` when more bytes are needed.
 ///
 /// # Errors
-/// A head that is no HTTP, is too long, or has no usable `x-sessioncookie`.
+/// A head that is not HTTP, is too long, or has no usable `x-sessioncookie`.
 pub fn parse_tunnel_request(bytes: &[u8]) -> Result<Option<TunnelRequest>, Malformed> {
     let fault = |fault| Malformed::new(0, fault);
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -94,7 +95,7 @@ pub fn parse_tunnel_request(bytes: &[u8]) -> Result<Option<TunnelRequest>, Malfo
     Ok(Some(TunnelRequest { half, cookie, head_bytes }))
 }
 
-/// The answer to the GET: what follows belongs to the tunnel.
+/// The answer to the GET: all bytes after it belong to the tunnel.
 pub fn tunnel_opened() -> Vec<u8> {
     format!(
         "HTTP/1.0 200 OK\r\nServer: pagewire\r\nConnection: close\r\nCache-Control: no-store\r\n\
@@ -131,7 +132,7 @@ impl TunnelDecoder {
     /// Decodes `bytes` and appends the result to `target`. Spaces and line ends are skipped.
     ///
     /// # Errors
-    /// A byte that is no base64; the offset counts decoded bytes.
+    /// A byte that is not base64; the offset counts decoded bytes.
     pub fn decode(&mut self, bytes: &[u8], target: &mut Vec<u8>) -> Result<(), Malformed> {
         for &byte in bytes.iter().filter(|byte| !byte.is_ascii_whitespace()) {
             self.group.push(byte);

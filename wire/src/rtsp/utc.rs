@@ -20,7 +20,7 @@ const WHOLE_BYTES: usize = "19961108T143720".len();
 pub(super) fn read(text: &str) -> Result<Duration, Status> {
     let text = text.strip_suffix('Z').ok_or(Status::BadRequest)?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    // strptime would take fewer digits, signs and blanks.
+    // strptime would accept fewer digits, signs and blanks.
     let is_plain =
         |(at, byte): (usize, u8)| if at == 8 { byte == b'T' } else { byte.is_ascii_digit() };
     if whole.len() != WHOLE_BYTES || !whole.bytes().enumerate().all(is_plain) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads the media sections of a description: one stream of RTP each.
 //!
-//! A section with several payload types offers a choice (RFC 3264 §5.1); the first is taken, which
-//! the sender prefers. Sections of other protocols than RTP/AVP are left out and named.
+//! A section with several payload types offers a choice (RFC 3264 §5.1); the first is used, which
+//! the sender prefers. Sections of protocols other than RTP/AVP are skipped and named.
 //!
 //! Sources: RFC 8866 §5.7 (connection), §5.14, §6.6 (rtpmap), §6.12 (lang), §6.15 (fmtp); RFC 3551
 //! §6 (static payload types); RFC 2326 Appendix C.
@@ -29,16 +29,16 @@ pub struct SessionOffer {
     pub duration: Option<Duration>,
     /// Streams of RTP, in the order of the description; at least one.
     pub tracks: Vec<TrackOffer>,
-    /// Sections that are no such streams.
+    /// Sections without such a stream.
     pub left_out: Vec<UnreadSection>,
 }
 
-/// A section of a description that is no stream of RTP that is read.
+/// A section of a description that is not a supported stream of RTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadSection {
     /// Its offer: `audio opus/48000/2 (RTP/SAVP)`.
     pub format: String,
-    /// Why it is left out.
+    /// Reason for leaving it out.
     pub reason: String,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Display for UnreadSection {
 pub struct TrackOffer {
     /// Media type: `video`, `audio` or another.
     pub media: String,
-    /// Port that packets go to; 0 where SETUP agrees on one.
+    /// Destination port of packets; 0 if SETUP negotiates it.
     pub port: u16,
-    /// Address that packets go to, of the section or of the session.
+    /// Destination address of packets, from the section or from the session.
     pub address: Option<IpAddr>,
     /// RTP payload type.
     pub payload_type: u8,
@@ -89,7 +89,7 @@ impl TrackOffer {
 /// Reads the streams of a description.
 ///
 /// # Errors
-/// Text that is no SDP, and a description without any stream over RTP/AVP.
+/// Text that is not SDP, and a description without any stream over RTP/AVP.
 pub fn parse_tracks(text: &[u8]) -> Result<SessionOffer, Malformed> {
     let session = Session::parse(text).map_err(|_| Malformed::new(0, Fault::Description))?;
     let (mut tracks, mut left_out) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ pub fn parse_tracks(text: &[u8]) -> Result<SessionOffer, Malformed> {
 }
 
 fn track(media: &Media, session: Option<&Connection>) -> Result<TrackOffer, &'static str> {
-    // AVPF adds feedback that nobody has to send (RFC 4585 §3.6).
+    // AVPF adds feedback that is optional (RFC 4585 §3.6).
     let is_rtp = ["RTP/AVP", "RTP/AVPF"].iter().any(|one| media.proto.eq_ignore_ascii_case(one));
     if !is_rtp {
         return Err("RTP/AVP and RTP/AVPF are read, and no other protocol");
@@ -148,7 +148,7 @@ fn track(media: &Media, session: Option<&Connection>) -> Result<TrackOffer, &'st
         Some((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
     });
     let connection = media.connections.first().or(session);
-    // A group has its TTL, and a number of addresses, behind a slash.
+    // A group may be followed by a slash and its TTL, and by a number of addresses.
     let address = connection.and_then(|connection| {
         connection.connection_address.split('/').next().unwrap_or_default().parse().ok()
     });

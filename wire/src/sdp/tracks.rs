@@ -5,7 +5,7 @@
 //! bandwidth of a section counts a header of RTP, UDP and IP on each 1388 bytes of payload.
 //!
 //! Sources: RFC 8866 §5.14, §6.6 (rtpmap), §6.15 (fmtp), §6.12 (lang); RFC 2326 Appendix C.
-//! Does not know codecs: [`RtpFormat`] is made by whoever lays their packets out.
+//! Does not interpret codecs: the caller that lays out their packets creates [`RtpFormat`].
 
 use std::fmt::Write as _;
 
@@ -24,7 +24,7 @@ pub struct RtpFormat {
     pub encoding: &'static str,
     /// RTP clock rate, in hertz.
     pub clock_rate_hz: u32,
-    /// Channels, where the format's `rtpmap` names them.
+    /// Channels, if the format's `rtpmap` names them.
     pub channels: Option<u8>,
     /// Parameters of `fmtp` in order, name and value.
     pub parameters: Vec<(&'static str, String)>,
@@ -41,12 +41,12 @@ pub struct TrackDescription {
     pub language: Option<String>,
 }
 
-/// The control name of a track: its URL is Content-Base with this behind it.
+/// Control name of a track: its URL is Content-Base followed by this.
 pub fn track_control(index: usize) -> String {
     format!("{TRACK_CONTROL}{index}")
 }
 
-/// The index of the track that a control name stands for.
+/// Returns the index of the track named by a control name.
 pub fn track_index(control: &str) -> Option<usize> {
     let digits = control.strip_prefix(TRACK_CONTROL)?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -54,7 +54,7 @@ pub fn track_index(control: &str) -> Option<usize> {
 }
 
 /// Writes the description of an asset with tracks. Its bitrate is not used: each track has its own.
-/// `information` is for people (RFC 8866 §5.4); none where it is empty.
+/// `information` is for users (RFC 8866 §5.4); omitted if it is empty.
 pub fn presentation(
     description: &Description<'_>,
     tracks: &[TrackDescription],
@@ -107,7 +107,7 @@ const TRACK_CONTROL: &str = "track";
 /// Payload of a full packet: 1400 bytes less the RTP header.
 const PAYLOAD: u128 = 1388;
 
-/// Room for a section with parameter sets.
+/// Bytes of a section with parameter sets.
 const SECTION_BYTES_USUAL: usize = 400;
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ fn one_packet_in_fifty_does_not_hold_the_place() {
     assert_eq!((trial.followed_port(), trial.sources.chosen()), (Some(1), 2));
 }
 
-/// Whoever was displaced has no right to come back, however long it held the place.
+/// A displaced source cannot return, however long it was followed.
 #[test]
 fn a_displaced_trickle_does_not_return_by_its_next_packet() {
     let mut trial = Trial::new();
@@ -158,17 +158,17 @@ fn a_stream_has_its_place_back_after_a_gap() {
             trial.send(1, 2, ms(n));
         }
     }
-    // A gap of 9 s, and a stranger that sends as much.
+    // A gap of 9 s, and an unrelated sender with as many packets.
     for n in 1300..10_000 {
         trial.send(1, 2, ms(n));
         trial.send(1, 3, ms(n));
     }
     assert_eq!(trial.followed_port(), Some(2), "in the gap");
     assert!(trial.sources.followed().is_some_and(|s| s.reception.received() > 8000));
-    // Whoever was there before is back at once, and stays whatever the others do.
+    // The source followed before returns at once, and stays followed regardless of the others.
     for n in 10_000..30_000 {
-        let standing = trial.send(1, 1, ms(n));
-        assert!(matches!(standing, SourceStatus::Chosen(_) | SourceStatus::Followed(_)), "{n}");
+        let status = trial.send(1, 1, ms(n));
+        assert!(matches!(status, SourceStatus::Chosen(_) | SourceStatus::Followed(_)), "{n}");
         let is_pause = (15_000..15_400).contains(&n);
         for port in [2, 3].into_iter().filter(|_| !is_pause) {
             assert_eq!(trial.send(1, port, ms(n)), SourceStatus::Waiting, "{n}");
@@ -183,7 +183,7 @@ fn a_stream_has_its_place_back_after_a_gap() {
     assert!(matches!(trial.send(1, 1, ms(30_610)), SourceStatus::Chosen(_)));
 }
 
-/// Strangers who take turns in a gap do not use up the right of the stream.
+/// Unrelated senders that alternate in a gap do not use up the stream's right to return.
 #[test]
 fn strangers_who_take_turns_keep_no_stream_out() {
     let mut trial = Trial::new();
@@ -254,7 +254,7 @@ fn an_address_that_was_named_goes_first() {
     }
     trial.send(7, 1, ms(3));
     assert!(matches!(trial.send(7, 1, ms(4)), SourceStatus::Chosen(_)));
-    // One that sends from elsewhere is heard after a while, until the named one comes.
+    // A sender at another address is followed after a while, until the named one sends.
     let mut trial = Trial::new();
     trial.sources.expect(Some(at(1)));
     trial.sources.announce(7, None);
@@ -266,8 +266,8 @@ fn an_address_that_was_named_goes_first() {
     assert_eq!(trial.send(7, 2, GRACE + ms(2)), SourceStatus::Waiting);
 }
 
-/// What follows the end of a stream is no part of it: the session, which has named the sender, says
-/// when another comes.
+/// Packets after the end of a stream are no part of it: the session, which has named the sender,
+/// announces the next one.
 #[test]
 fn a_silence_and_a_bye_of_a_named_sender_let_no_stranger_in() {
     let mut trial = Trial::new();
@@ -280,7 +280,7 @@ fn a_silence_and_a_bye_of_a_named_sender_let_no_stranger_in() {
         assert_eq!(trial.send(7, 2, ms(n)), SourceStatus::Waiting);
     }
     assert!(matches!(trial.send(7, 1, ms(20_000)), SourceStatus::Followed(_)));
-    // Another SSRC of its own is another matter.
+    // Another SSRC of the named address is followed after a silence.
     assert_eq!(trial.send(8, 1, ms(20_001)), SourceStatus::Waiting);
     assert_eq!(trial.send(8, 1, ms(20_002)), SourceStatus::Waiting);
     assert!(matches!(trial.send(8, 1, ms(20_000) + SILENCE), SourceStatus::Chosen(_)));

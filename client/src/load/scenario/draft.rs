@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A scenario's settings as an operator writes them, and their check.
+//! A scenario's settings as an operator writes them, and their validation.
 //!
-//! [`ScenarioDraft`] holds text and numbers of any size; [`ScenarioDraft::check`] turns it into a
+//! [`ScenarioDraft`] holds text and unchecked numbers; [`ScenarioDraft::check`] turns it into a
 //! [`Scenario`], which the load may trust. Each fault names the setting, the value and the cure;
 //! the reader of the file adds the line.
 //!
-//! Does not know the number of sessions or the length of the asset: the load checks these.
+//! Does not check against the number of sessions or the length of the asset: the load does.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,24 +14,23 @@ use std::time::Duration;
 use super::{BEHAVIOURS, Behaviour, Scenario, ScenarioGroup, TimeRange};
 use crate::transport::StreamTransport;
 
-/// Settings of a scenario as written; nothing is checked.
+/// Unchecked settings of a scenario.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScenarioDraft {
     /// Length of the measured time.
     pub seconds: Option<f64>,
-    /// Source of all choices; 1 by default.
+    /// Seed of all random choices; 1 by default.
     pub seed: Option<i64>,
     /// Groups of sessions.
     pub groups: Vec<GroupDraft>,
 }
 
-/// Settings of a group as written. A range is its least and most; both are the same where one
-/// number is written.
+/// Unchecked settings of a group. A range is its least and most value; a single number sets both.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GroupDraft {
     /// Name in the report; that of the behaviour by default.
     pub name: Option<String>,
-    /// Share of the sessions, in parts; 1 by default.
+    /// Share of the sessions, relative to the other groups; 1 by default.
     pub share: Option<i64>,
     /// `udp`, `tcp` or `http`; that of the load by default.
     pub transport: Option<String>,
@@ -115,7 +114,7 @@ impl ScenarioKey {
     }
 }
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidScenario {
@@ -139,7 +138,7 @@ impl ScenarioDraft {
     /// Checks the settings.
     ///
     /// # Errors
-    /// Every setting that cannot be used; at least one.
+    /// All invalid settings; at least one.
     pub fn check(self) -> Result<Scenario, Vec<InvalidScenario>> {
         let mut faults = Vec::new();
         let mut file = Checks { group: None, faults: &mut faults };
@@ -187,7 +186,7 @@ impl Checks<'_> {
         self.faults.push(InvalidScenario { key, group: self.group, found, cure });
     }
 
-    /// Returns the group; none where a setting of it is at fault.
+    /// Returns the group; none where one of its settings is invalid.
     fn group(&mut self, draft: GroupDraft) -> Option<ScenarioGroup> {
         let before = self.faults.len();
         let behaviour = self.behaviour(&draft);
@@ -302,7 +301,7 @@ impl Checks<'_> {
     }
 }
 
-/// Settings that a behaviour has besides those of every group.
+/// Settings that a behaviour has in addition to those of every group.
 fn keys_of(behaviour: &str) -> Option<&'static [ScenarioKey]> {
     Some(match behaviour {
         "steady" | "stall" => &[],
@@ -315,11 +314,11 @@ fn keys_of(behaviour: &str) -> Option<&'static [ScenarioKey]> {
 }
 
 const SEED: i64 = 1;
-/// Lines of a report that a person reads.
+/// Limits the report to a readable length.
 const GROUPS_MAX: usize = 32;
 const NAME_CHARS_MAX: usize = 32;
 const SHARE_MAX: i64 = 1_000_000;
-/// The least bounds the requests of a session to 20 a second; the most is a day.
+/// The minimum limits a session to 20 requests a second; the maximum is a day.
 const SECONDS: RangeInclusive<f64> = 0.1..=86_400.0;
 const RATES: RangeInclusive<i64> = 1..=1_000_000_000;
 
@@ -361,7 +360,7 @@ mod tests {
             group.bytes_per_second = used.contains(&ScenarioKey::Rate).then_some(1000);
             let scenario = of(group.clone()).check().unwrap();
             assert_eq!(scenario.groups[0].behaviour.name(), name);
-            // Each of them is needed, and no other is known.
+            // Each of these settings is required, and no other is accepted.
             assert_eq!(of(behaviour(name)).check().is_ok(), used.is_empty(), "{name}");
             group.bytes_per_second.get_or_insert(1000);
             let others = of(group).check();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups of sessions of a load that behave differently, and their share of the sessions.
 //!
-//! Real viewers seek, pause, leave and come back, and a few read slowly or hang. A scenario says
-//! how many of each, so that a load shows how the others fare beside them. A run is repeatable: all
-//! choices come from the seed (`timetable`).
+//! Real viewers seek, pause, leave and return, and a few read slowly or hang. A scenario sets the
+//! number of each, so that a load shows their effect on the others. A run is repeatable: all
+//! choices derive from the seed (`timetable`).
 //!
-//! Modules: `draft` (settings as written, and their check), `timetable` (times and places of a
-//! session's actions).
+//! Modules: `draft` (unchecked settings, and their validation), `timetable` (times and positions of
+//! a session's actions).
 //!
 //! Sources: RFC 2326 §10.5 (PLAY), §10.6 (PAUSE), §10.7 (TEARDOWN), §10.12 (interleaved).
 //! Does not read files, play different streams, or change the behaviour of a session.
@@ -28,9 +28,9 @@ pub(super) use timetable::Timetable;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scenario {
-    /// Length of the measured time; the caller's without.
+    /// Length of the measured time; the load's own by default.
     pub length: Option<Duration>,
-    /// Source of all choices.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Groups in the order of the report; at least one.
     pub groups: Vec<ScenarioGroup>,
@@ -44,14 +44,14 @@ pub struct ScenarioGroup {
     pub name: String,
     /// Share of the sessions, in parts of the sum over all groups.
     pub share: u32,
-    /// Way in which the server is asked to send; that of the load without.
+    /// Transport requested of the server; that of the load by default.
     pub transport: Option<StreamTransport>,
     /// Behaviour of its sessions.
     pub behaviour: Behaviour,
 }
 
 impl ScenarioGroup {
-    /// The error of a group that holds its sender back, which only a connection can.
+    /// The error for a group that slows its sender, which is only possible over a connection.
     pub(super) fn needs_a_connection(&self, transport: StreamTransport) -> Error {
         let ScenarioGroup { name, behaviour, .. } = self;
         Error::Setting {
@@ -63,7 +63,7 @@ impl ScenarioGroup {
     }
 }
 
-/// Least and most of a time, chosen uniformly between the two.
+/// Least and most value of a time, which is chosen uniformly between the two.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TimeRange {
     /// Shortest.
@@ -78,7 +78,7 @@ pub struct TimeRange {
 pub enum Behaviour {
     /// Plays from the beginning to the end of the load.
     Steady,
-    /// PAUSE, then PLAY with a Range at a random place, as players seek.
+    /// PAUSE, then PLAY with a Range at a random position, as players seek.
     Seek {
         /// Time between two seeks.
         every: TimeRange,
@@ -131,17 +131,17 @@ impl Behaviour {
         }
     }
 
-    /// True where late and lost packets are not the session's own doing.
+    /// True where late and lost packets are not the session's own fault.
     pub fn is_judged(self) -> bool {
         !matches!(self, Behaviour::Slow { .. } | Behaviour::Stall)
     }
 
-    /// True where a session that has ended begins anew.
+    /// True where a session that has ended starts again.
     pub(super) fn comes_back(self) -> bool {
         matches!(self, Behaviour::Leave { .. } | Behaviour::Vanish { .. })
     }
 
-    /// Longest time that a session plays from one place, given that of a whole run.
+    /// Longest time that a session plays from one position, given that of a whole run.
     fn plays_at_most(self, run: Duration) -> Duration {
         match self {
             Behaviour::Seek { every } => every.most + PLACE_MARGIN,
@@ -152,8 +152,8 @@ impl Behaviour {
 }
 
 impl Scenario {
-    /// Deals sessions to groups: the group of each session, in order of their starts. Groups are
-    /// mixed, so that each grows over the whole ramp.
+    /// Assigns sessions to groups: returns the group of each session, in order of their starts.
+    /// Groups are interleaved, so that each grows over the whole ramp.
     ///
     /// # Errors
     /// Caller: a group would have no session.
@@ -162,7 +162,7 @@ impl Scenario {
         let mut dealt = vec![0_u64; self.groups.len()];
         let mut order = Vec::with_capacity(sessions as usize);
         for number in 1..=u64::from(sessions) {
-            // The group that lacks most of its share, times `parts`.
+            // The group that is furthest below its share, multiplied by `parts`.
             let lacks = |group: usize| {
                 let due = u64::from(self.groups[group].share) * number;
                 (due + parts).saturating_sub(dealt[group] * parts)
@@ -187,8 +187,8 @@ impl Scenario {
         }
     }
 
-    /// Checks that the asset lasts, with `run` from the first start to the end of the measured
-    /// time. Without a duration the stream is live.
+    /// Checks that the asset is long enough, with `run` from the first start to the end of the
+    /// measured time. Without a duration the stream is live.
     pub(super) fn check_asset(
         &self,
         duration: Option<Duration>,
@@ -230,15 +230,15 @@ pub struct GroupIdentity {
     pub name: String,
     /// Name of its behaviour.
     pub behaviour: &'static str,
-    /// Way in which its packets came.
+    /// Transport of its packets.
     pub transport: StreamTransport,
-    /// True where late and lost packets are not the sessions' own doing.
+    /// True where late and lost packets are not the sessions' own fault.
     pub is_judged: bool,
     /// Sessions of the group.
     pub sessions: u32,
 }
 
-/// Time that a session may take beyond its choice: the answers to PAUSE and PLAY.
+/// Time that a session may need in addition: the answers to PAUSE and PLAY.
 pub(super) const PLACE_MARGIN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
         for tenth in order.chunks(10) {
             assert_eq!(tenth.iter().filter(|group| **group == 2).count(), 1, "{order:?}");
         }
-        // Any sum of parts; no group is off by a whole session.
+        // For any sum of parts, no group is off by a whole session.
         for sessions in 6..200_u32 {
             let order = shares(&[3, 1, 2]).deal(sessions).unwrap();
             for (group, share) in [3.0, 1.0, 2.0].into_iter().enumerate() {

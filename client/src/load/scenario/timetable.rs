@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times and places of one session's actions, chosen by seed and number of the session.
+//! Chooses times and positions of one session's actions, by the seed and the number of the session.
 //!
-//! A session draws from a sequence of its own, so that its choices do not depend on the others'
-//! timing: the same scenario gives the same choices in every run.
+//! Each session has its own random sequence, so that its choices do not depend on the timing of
+//! others: the same scenario gives the same choices in every run.
 //!
 //! Sources: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014), the
 //! generator SplitMix64.
@@ -20,26 +20,26 @@ pub(in crate::load) struct Timetable {
 
 impl Timetable {
     pub(in crate::load) fn new(seed: u64, session: u32) -> Timetable {
-        // The first draws of neighbouring seeds and sessions have nothing in common.
+        // The first draws of neighbouring seeds and sessions must not correlate.
         let mut of_seed = Timetable { state: seed };
         Timetable { state: of_seed.draw() ^ u64::from(session).wrapping_mul(GOLDEN) }
     }
 
-    /// A time of the range.
+    /// Draws a time in the range.
     pub(in crate::load) fn time(&mut self, range: TimeRange) -> Duration {
         let width = range.most.saturating_sub(range.least);
         range.least + width.mul_f64(self.fraction())
     }
 
-    /// A place in an asset from which a session can play for so long.
+    /// Draws a position in an asset from which a session can play for this duration.
     pub(in crate::load) fn place(&mut self, duration: Duration, plays: Duration) -> Duration {
         let last = duration.saturating_sub(plays + PLACE_MARGIN);
         last.mul_f64(self.fraction())
     }
 
-    /// Uniform from 0 to 1, without 1.
+    /// Draws uniformly from 0 to 1, excluding 1.
     fn fraction(&mut self) -> f64 {
-        // The 53 bits of a double.
+        // The 53 bits of a double's significand.
         (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 

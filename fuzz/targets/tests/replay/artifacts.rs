@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps the input that is running in a file, so that it outlives a process that dies of it.
+//! Saves the running input in a file, so that it survives a crash of the process.
 //!
-//! One file is written again and again: one of its own for each input took a second per thousand
-//! inputs on a busy ext4, this takes a few hundredths.
+//! One file is overwritten for each input: a file for each needed a second per thousand inputs on a
+//! busy ext4, this needs a few hundredths.
 //!
 //! Does not sync: the page cache survives the process.
 
@@ -34,7 +34,7 @@ impl RunningInput {
         self.file.set_len(input.len() as u64)
     }
 
-    /// Keeps the input under a name of its own. Returns the new path.
+    /// Saves the input under a name of its own. Returns the new path.
     pub(crate) fn keep(self, name: &str) -> io::Result<PathBuf> {
         let kept = self.folder.join(name);
         fs::rename(&self.path, &kept)?;

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Inputs of a target, as they are committed.
+/// Committed inputs of a target.
 pub(crate) struct Corpus {
     /// In order of their names; at least one.
     pub(crate) seeds: Vec<Seed>,

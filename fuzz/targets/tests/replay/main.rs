@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replays the seeds of every fuzz target and a fixed set of their mutations; one test a target.
 //!
-//! The fuzz program needs a build of its own, a C++ compiler and a clock, and no run of it is like
-//! another. This test needs none of them: the tests are made from `TARGETS`, the inputs follow from
-//! the committed seeds, and a count bounds them. A target gets the empty input, each seed as it is,
-//! and a few thousand mutated seeds.
+//! The fuzz program needs a build of its own, a C++ compiler and a clock, and its runs are not
+//! reproducible. This test needs none of them: the tests are generated from `TARGETS`, the inputs
+//! derive from the committed seeds, and a count bounds them. A target gets the empty input, each
+//! seed unchanged, and a few thousand mutated seeds.
 //!
 //! An input that does not pass stays in `fuzz/artifacts/TARGET/`; as `running-PID` when the process
 //! died of it, as of a stack that overflows. `FUZZ_INPUT=FILE` runs one file instead of the seeds.
@@ -29,10 +29,10 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use artifacts::RunningInput;
 use corpus::Corpus;
 
-/// Mutated inputs of a target, divided among its seeds: without optimisation a test should take 2 s
-/// at most, and an input of most targets takes less than 0.5 ms.
+/// Mutated inputs of a target, divided among its seeds: without optimisation a test should last 2 s
+/// at most, and an input of most targets needs less than 0.5 ms.
 const MUTATIONS: usize = 4000;
-/// Targets whose inputs take longer, `ts` 2 ms, and their numbers of mutated inputs.
+/// Targets with slower inputs (`ts`: 2 ms), and their numbers of mutated inputs.
 const MUTATIONS_OF_SLOW: &[(&str, usize)] =
     &[("epub", 1000), ("intake", 2000), ("payload", 2000), ("splice", 2000), ("ts", 700)];
 /// The stack of a main thread, on which libFuzzer runs a target.
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Runs a target on a thread of its own, which has ended, with all that it holds, before the test
-/// does: the threads of the test harness need not have when the process exits.
+/// Runs a target on a thread of its own, which ends and frees its memory before the test does: the
+/// threads of the test harness may still run when the process exits.
 fn test_target(target: &'static FuzzTarget) -> Result<(), Failed> {
     let test = move || match env::var_os("FUZZ_INPUT") {
         Some(file) => replay_file(target, &repository().join(file)),
@@ -105,7 +105,7 @@ fn inputs(corpus: &Corpus, mutations: usize) -> impl Iterator<Item = Input<'_>> 
 struct Input<'a> {
     /// None: the empty input.
     seed: Option<&'a str>,
-    /// 0: the seed as it is.
+    /// Number 0 is the unchanged seed.
     mutation: usize,
     bytes: Vec<u8>,
 }
@@ -141,7 +141,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
-/// A folder of seeds whose target was renamed would be replayed by nobody.
+/// A folder of seeds of a renamed target would never be replayed.
 fn every_seed_belongs_to_a_target() -> Result<(), Failed> {
     let names: BTreeSet<_> = TARGETS.iter().map(|target| target.name).collect();
     assert_eq!(names.len(), TARGETS.len(), "two targets have one name");

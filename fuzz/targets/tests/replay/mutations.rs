@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mutates seeds, each time in the same way.
+//! Mutates seeds reproducibly.
 //!
-//! The mutation follows from the seed's name and a number alone (and from the other seeds where two
-//! are spliced), so a seed that is added later leaves the inputs of the others as they are.
+//! The mutation derives from the seed's name and a number only (and from the other seeds if two are
+//! spliced), so a seed added later does not change the inputs of the others.
 //!
 //! Sources: the kinds are those of libFuzzer (`FuzzerMutate.cpp`); xorshift is Marsaglia's.
 //!
-//! Does not learn from what an input reached, as libFuzzer does.
+//! Does not learn from the coverage of an input, as libFuzzer does.
 
 use crate::corpus::Corpus;
 
@@ -40,8 +40,8 @@ const KINDS: &[Kind] = &[
     Kind::Resizing(truncate),
 ];
 
-/// The seed of that index after some mutations; the same bytes for the same number. Number 0 is the
-/// seed as it is.
+/// Returns the seed of that index after some mutations; the same bytes for the same number. Number
+/// 0 is the unchanged seed.
 pub(crate) fn mutated(corpus: &Corpus, index: usize, number: usize) -> Vec<u8> {
     let seed = &corpus.seeds[index];
     let mut noise = Noise::new(&seed.name, number);
@@ -127,7 +127,7 @@ fn remove_chunk(input: &mut Vec<u8>, _: &Corpus, noise: &mut Noise) {
     input.drain(begin..end);
 }
 
-/// Doubles a chunk where it is.
+/// Doubles a chunk in place.
 fn repeat_chunk(input: &mut Vec<u8>, _: &Corpus, noise: &mut Noise) {
     let (begin, end) = chunk(input, noise);
     let copy = input[begin..end].to_vec();
@@ -142,7 +142,7 @@ fn copy_chunk(input: &mut Vec<u8>, _: &Corpus, noise: &mut Noise) {
     input.splice(at..at, copy);
 }
 
-/// The beginning of the input, then the end of a seed.
+/// Joins the beginning of the input and the end of a seed.
 fn splice(input: &mut Vec<u8>, corpus: &Corpus, noise: &mut Noise) {
     let other = &corpus.seeds[noise.below(corpus.seeds.len())].bytes;
     let begin = noise.below(other.len() + 1);
@@ -154,7 +154,7 @@ fn truncate(input: &mut Vec<u8>, _: &Corpus, noise: &mut Noise) {
     input.truncate(noise.below(input.len() + 1));
 }
 
-/// A place of 1, 2, 4 or 8 bytes, less where the input ends before.
+/// A place of 1, 2, 4 or 8 bytes, fewer if the input ends before.
 fn integer<'a>(input: &'a mut [u8], noise: &mut Noise) -> &'a mut [u8] {
     let begin = noise.below(input.len());
     let end = input.len().min(begin + (1 << noise.below(4)));

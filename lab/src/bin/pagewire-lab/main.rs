@@ -64,10 +64,10 @@ struct Options {
     /// Sink of the packets: ifb-software, ifb-device or veth; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = sink)]
     sink: Vec<Sink>,
-    /// Sends by this device of the machine, to the address in --to. Takes root.
+    /// Sends by this device of the machine, to the address in --to. Requires root.
     #[arg(long, value_name = "DEVICE", requires = "to")]
     interface: Option<String>,
-    /// An address behind --interface that bears the load.
+    /// An address behind --interface that receives the load.
     #[arg(long, value_name = "ADDRESS", requires = "interface")]
     to: Option<Ipv4Addr>,
     /// Timed rounds.
@@ -333,7 +333,7 @@ fn unknown(name: &str) -> ExitCode {
     wrong(&format!("{name}: write one of {known}, compare, report, stalls"))
 }
 
-/// Returns a flag that the first Ctrl-C raises; the second ends the program.
+/// Returns a flag that the first Ctrl-C sets; the second ends the program.
 fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let raised = stop.clone();

@@ -4,7 +4,7 @@
 //!
 //! Exit status: 0 done, with or without findings; 1 something failed, or `--self` found a wrong
 //! number; 2 a wrong option; with `--fail`, 3 when a load was found that waits. The program's own
-//! status stands in the report and changes none of these.
+//! status is in the report and changes none of these.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Prints this help.
     #[arg(short, long, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// The program to look at and its arguments, behind --.
+    /// The program to examine and its arguments, behind --.
     #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["own", "list"])]
     command: Vec<OsString>,
     /// Looks at this program's own kernels, which must have no stall, and at specimens that have
@@ -60,7 +60,7 @@ pub(crate) struct Options {
 }
 
 /// Runs the exercises and returns true when this program was started to be watched. Checked before
-/// the command line is parsed, which takes several times as many instructions.
+/// the command line is parsed, as parsing needs several times as many instructions.
 pub(crate) fn exercised() -> bool {
     let asked = std::env::args_os().skip(1).eq(EXERCISE.map(OsString::from));
     if asked {

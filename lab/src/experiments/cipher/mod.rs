@@ -8,7 +8,7 @@
 //! for each. Decryption is measured too; it is parallel within a message in any implementation.
 //!
 //! Messages are allocated one by one, as a program would, and encrypted in place. Every member must
-//! first give OpenSSL's bytes.
+//! first produce OpenSSL's bytes.
 //!
 //! Sources: the file-encryption paper (128 B to 4 MB, AES-128-CBC); NIST SP 800-38A.
 //! Does not process files; `seal` does.

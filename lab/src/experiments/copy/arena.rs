@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arena: source and target memory of the measured copies, and the orders that walk it.
 //!
-//! Source and target begin at a page's start and half a page after one. Modulo a page they are then
-//! as far apart as can be: a load whose address shares the last 12 bits of an earlier store waits
-//! for that store, and a copy of 1,500 bytes then takes 22 ns instead of 14.
+//! Source and target begin at a page's start and half a page after one. Modulo a page this is the
+//! largest possible distance: a load whose address shares the last 12 bits of an earlier store
+//! waits for that store, and a copy of 1,500 bytes then lasts 22 ns instead of 14.
 //!
 //! Hot copies alternate between two pages: they stay in the first-level cache, and each has another
 //! address, so that no copy can be skipped as a repetition. Cold copies walk through more than any

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lab copy`: the time of a copy in memory, by routine, size, placement and cache.
 //!
-//! First comes the figure of the simd-copy paper: 128 to 2,048 bytes, its SSE routine against the
-//! string instructions of the kernel, with the C library's copy and ours beside them. Then come
-//! cases that the figure leaves out: every alignment, sizes that no predictor learns, sizes to 256
-//! MiB, memory outside every cache, non-temporal stores, and a checksum taken during the copy.
+//! The first part is the figure of the simd-copy paper: 128 to 2,048 bytes, its SSE routine against
+//! the string instructions of the kernel, with the C library's copy and ours beside them. The
+//! second part is cases that the figure leaves out: every alignment, sizes that no predictor
+//! learns, sizes to 256 MiB, memory outside every cache, non-temporal stores, and a checksum
+//! computed during the copy.
 //!
 //! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel", section 6, figure 6.
 //! Does not measure the paper's second part, a user-mode kernel with the routine in it.
@@ -85,7 +86,7 @@ fn measure<O: Order>(
         routine.check(arena, copies)?;
     }
     // Call numbers continue from routine to routine, so that no routine finds data that another has
-    // brought into a cache.
+    // loaded into a cache.
     let next = &Cell::new(0);
     let calls = plan.calls();
     let members = plan.routines.iter().map(|&routine| {

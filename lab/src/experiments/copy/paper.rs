@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statements of the simd-copy paper about its figure, compared with the same routines here.
 //!
-//! The figure is a drawing. The paper's text makes three statements about it, and gives two times
-//! of a kernel, one with each routine. The paper's routine ends with the string instruction that it
-//! is compared with, so the reference here is the member of that instruction. The paper's processor
-//! was of 2011.
+//! The figure is a drawing. The paper's text makes three statements about it, and contains two
+//! times of a kernel, one with each routine. The paper's routine ends with the string instruction
+//! that it is compared with, so the reference here is the member of that instruction. The paper's
+//! processor was of 2011.
 //!
 //! Sources: Saito and Oikawa, section 6 (figure 6) and section 7 (table 4).
 //! Does not read values off the drawing.

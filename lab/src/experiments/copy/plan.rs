@@ -17,7 +17,7 @@ use measure::Options;
 pub(super) struct Plan {
     pub(super) parameters: Vec<(&'static str, String)>,
     pub(super) routines: Vec<Routine>,
-    /// The others are compared with it.
+    /// The reference of the others.
     pub(super) reference: Routine,
     pub(super) copies: Copies,
     pub(super) offsets: Offsets,

@@ -4,7 +4,7 @@
 //! Each routine has the same loop, compiled for it: two slices are made, then the routine is called
 //! as a program would call it. `copy_from_slice` calls the C library's memcpy through the dynamic
 //! linker's table; a kernel of ours is called by its pointer; a copy of a fixed size is inlined.
-//! Only that copy's size is known to the compiler.
+//! The compiler has the size of that copy only.
 //!
 //! Does not choose sizes or places; does not measure time.
 

@@ -89,7 +89,7 @@ fn sample(variant: Descriptor, mode: Mode, rings: usize, cores: &Cores) -> Resul
         let mut driver = Driver::new(&ring);
         let mut drain = |until: usize| {
             let began = Instant::now();
-            while driver.taken() < until {
+            while driver.consumed() < until {
                 driver.poll(|descriptors, packets| variant.short(descriptors, packets));
             }
             began.elapsed().as_nanos() as f64

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Published figures of the fault and its remedy, compared with their cost here.
 //!
-//! The article gives a processor's counters: the share of cycles in which store forwarding blocked
-//! a load, before and after, and the gain of the whole driver. Where there are no counters the
-//! share is derived from times: the remedy differs from the fault in nothing else, so the extra
+//! The article contains a processor's counters: the share of cycles in which store forwarding
+//! blocked a load, before and after, and the gain of the whole driver. Where there are no counters
+//! the share is derived from times: the remedy differs from the fault in nothing else, so the extra
 //! time of the fault is time spent waiting.
 //!
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example": General Exploration

@@ -25,9 +25,9 @@ use crate::specimens::prefetch::prefetch;
 /// State shared by card and driver.
 pub(super) struct Ring {
     descriptors: Vec<Short>,
-    /// Descriptors given to the card since the start: the tail register.
+    /// Descriptors handed to the card since the start: the tail register.
     tail: Line,
-    /// Packets that the card is asked to have written since the start.
+    /// Packets requested from the card since the start.
     wanted: Line,
     /// Packets that the card has written.
     written: Line,
@@ -39,7 +39,7 @@ pub(super) struct Ring {
 struct Line(AtomicUsize);
 
 impl Ring {
-    /// Makes an empty ring; no descriptor is given to the card.
+    /// Makes an empty ring; the card has no descriptor.
     pub(super) fn new() -> Ring {
         Ring {
             descriptors: (0..RING).map(|_| Short::default()).collect(),
@@ -49,12 +49,12 @@ impl Ring {
         }
     }
 
-    /// Asks the card to write packets until the total is `total`.
+    /// Requests packets from the card until the total is `total`.
     pub(super) fn want(&self, total: usize) {
         self.wanted.0.store(total, Ordering::Release);
     }
 
-    /// Asks the card to end.
+    /// Signals the card to end.
     pub(super) fn end(&self) {
         self.want(END);
     }
@@ -161,14 +161,14 @@ pub(super) struct Driver<'a> {
     free: Vec<u32>,
     metadata: [Metadata; BURST],
     handed: [u32; BURST],
-    /// Descriptors taken since the start, and given to the card.
-    taken: usize,
+    /// Descriptors consumed since the start, and descriptors handed to the card.
+    consumed: usize,
     given: usize,
     pub(super) sums: Sums,
 }
 
 impl<'a> Driver<'a> {
-    /// Makes a driver that has given the whole ring to the card.
+    /// Makes a driver that has handed the whole ring to the card.
     pub(super) fn new(ring: &'a Ring) -> Driver<'a> {
         let address = |number: usize| (number as u64 + 1) * BUFFER_BYTES;
         let heads = (0..RING + SPARE)
@@ -181,7 +181,7 @@ impl<'a> Driver<'a> {
             free: (0..(RING + SPARE) as u32).collect(),
             metadata: [Metadata::default(); BURST],
             handed: [0; BURST],
-            taken: 0,
+            consumed: 0,
             given: 0,
             sums: Sums::default(),
         };
@@ -194,7 +194,7 @@ impl<'a> Driver<'a> {
     /// Polls the ring for one burst at most; returns the number of packets.
     #[inline(always)]
     pub(super) fn poll(&mut self, convert: impl Fn(&[Short], &mut [Metadata]) -> Burst) -> usize {
-        let at = self.taken % RING;
+        let at = self.consumed % RING;
         let next = (at + BURST) % RING;
         // The ring and a burst are multiples of each other: bursts do not wrap when all are full.
         for descriptor in self.ring.descriptors[next..].iter().take(BURST).step_by(LINE_DESCRIPTORS)
@@ -213,9 +213,9 @@ impl<'a> Driver<'a> {
             self.heads[*buffer as usize].metadata = *metadata;
             *handed = *buffer;
         }
-        self.taken += count;
+        self.consumed += count;
         self.take(count);
-        if self.taken + RING - self.given >= BURST {
+        if self.consumed + RING - self.given >= BURST {
             self.refill();
         }
         count
@@ -231,7 +231,7 @@ impl<'a> Driver<'a> {
         self.free.extend_from_slice(&self.handed[..count]);
     }
 
-    /// Gives the card a burst of buffers.
+    /// Hands the card a burst of buffers.
     #[inline(always)]
     fn refill(&mut self) {
         let from = self.free.len() - BURST;
@@ -246,9 +246,9 @@ impl<'a> Driver<'a> {
         self.ring.tail.0.store(self.given, Ordering::Release);
     }
 
-    /// Counts the descriptors taken since the start.
-    pub(super) fn taken(&self) -> usize {
-        self.taken
+    /// Counts the descriptors consumed since the start.
+    pub(super) fn consumed(&self) -> usize {
+        self.consumed
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
                 let card = scope.spawn(|| card(&ring));
                 let mut driver = Driver::new(&ring);
                 ring.want(total);
-                while driver.taken() < total {
+                while driver.consumed() < total {
                     if driver.poll(|ring, packets| variant.short(ring, packets)) == 0 {
                         std::thread::yield_now();
                     }
@@ -314,7 +314,7 @@ mod tests {
             let mut driver = Driver::new(&ring);
             ring.want(RING);
             ring.await_written(RING);
-            while driver.taken() < RING {
+            while driver.consumed() < RING {
                 driver.poll(|ring, packets| {
                     let burst = crate::specimens::descriptor::oracle_short(ring, packets);
                     packets[..burst.count].swap(0, 1);

@@ -52,7 +52,7 @@ impl Film {
         })
     }
 
-    /// Writes the film; the MP4 film comes before the transport stream, which is made of it.
+    /// Writes the film; the MP4 film precedes the transport stream, which is made of it.
     pub(super) fn write(self, films: &Path, quick: bool) -> Result<(), Error> {
         let folder = self.folder(films);
         std::fs::create_dir(&folder).map_err(failed("making", &folder))?;
@@ -121,13 +121,13 @@ pub(super) fn run(mut command: Command) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let last = said.lines().last().unwrap_or("it printed nothing");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = stderr.lines().last().unwrap_or("it printed nothing");
     Err(Error::Host { what, found: format!("{}; {last}", output.status) })
 }
 
 const PROGRAM: &str = "ffmpeg";
-/// As [`FILM`] has it.
+/// The length that [`FILM`] has.
 const PIECE_SECONDS: u64 = 12;
 /// Two minutes of media.
 const PIECES: u32 = 10;

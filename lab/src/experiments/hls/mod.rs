@@ -3,17 +3,18 @@
 //! same bytes and beside nginx with segments that were prepared as files.
 //!
 //! One server runs at a time, on the last core; one client thread loads it from another. Servers
-//! take turns in rounds, every other round in reverse, and each is started anew for its turn. In
-//! pagewire's turn its segments and plain ranges of the film take turns on the same process. Every
-//! answer is compared byte by byte in the first round, one in the others; in the timed answers
-//! status and length are compared. The parts are those of [`parts::PARTS`].
+//! are measured alternately in rounds, every other round in reverse, and each is started anew for
+//! its turn. In pagewire's turn its segments and plain ranges of the film alternate on the same
+//! process. Every answer is compared byte by byte in the first round, one in the others; in the
+//! timed answers status and length are compared. The parts are those of [`parts::PARTS`].
 //!
 //! Films and prepared segments are written, dropped from memory and read again before the first
 //! round, as those of a library are: a segment of pictures and sound took 781 µs from the pages
 //! that its writer left and 642 from those of a read (ext4, Xeon 2.5 GHz).
 //!
 //! Processor time is that of the server's process. Kernel threads are left out: these servers have
-//! no work for them, and on a machine that builds beside the measurement they have others'.
+//! no work for them, and on a machine that builds beside the measurement they work for other
+//! processes.
 //!
 //! Sources: RFC 8216; docs/measuring.md (medians and spread).
 //! Does not measure the first request of a film, whose plan is made then.
@@ -76,10 +77,10 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// A server that takes turns.
+/// A server that is measured alternately with others.
 #[derive(Clone, Copy)]
 enum Server {
-    /// Without a pace of downloads: the client asks for more than a player.
+    /// Without a pace of downloads: the client requests more than a player.
     Pagewire,
     /// With the settings of its start.
     PagewirePaced,
@@ -270,7 +271,7 @@ impl<'a> Bench<'a> {
         push_ratios(&labels, results);
     }
 
-    /// Measures what viewers cost, of both servers in turn.
+    /// Measures the cost of viewers, on both servers alternately.
     fn measure_viewers(&self, results: &mut Results) -> Result<(), Error> {
         let part = &PARTS[0];
         let film = Film::Mp4.folder(&self.films);
@@ -384,7 +385,7 @@ impl<'a> Bench<'a> {
             calls: after.calls - before.calls,
         });
         Ok(Point {
-            // In parts of an answer where it is long: the time has one more or less of them.
+            // Counts parts of an answer where it is long: the time has one more or less of them.
             responses: received.bytes as f64 / list.mean_bytes(),
             bytes: received.bytes as f64,
             cpu_s: cpu.as_secs_f64(),
@@ -396,7 +397,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// One load that all servers take turns at.
+/// One load under which all servers are measured alternately.
 struct Case {
     part: &'static Part,
     connections: usize,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments prepared as files for nginx: by shaka-packager where it is in PATH, else by ffmpeg.
+//! Segments prepared as files for nginx: by shaka-packager where it is in PATH, otherwise by
+//! ffmpeg.
 //!
-//! shaka-packager puts one track into a segment of MP4, so segments with pictures and sound
-//! together are ffmpeg's, as are those of transport streams: both programs copy the packets.
+//! shaka-packager puts one track into a segment of MP4, so ffmpeg makes segments with pictures and
+//! sound together, and those of transport streams: both programs copy the packets.
 //!
 //! Sources: shaka-packager's documentation (stream descriptors, `--segment_duration`);
 //! ffmpeg-formats(1) (hls).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parts of the experiment: the film of each, and the playlist whose segments are asked for.
+//! Parts of the experiment: the film of each, and the playlist whose segments are requested.
 //!
 //! Does not measure.
 
@@ -31,7 +31,7 @@ pub(super) enum Media {
 }
 
 impl Media {
-    /// Returns the tracks of a segment, by their index in the film; none but of MP4 segments.
+    /// Returns the tracks of a segment, by their index in the film; none except for MP4 segments.
     pub(super) fn tracks(self) -> Option<&'static [usize]> {
         match self {
             Media::Together => Some(&[0, 1]),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lists of requests with the bytes of each answer.
 //!
-//! Names of segments and byte ranges are those of the playlist that the server gives. The bytes of
-//! a segment of MP4 follow from a plan of the film that is made here: a head and ranges of the
+//! Names of segments and byte ranges are those of the playlist that the server returns. The bytes
+//! of a segment of MP4 follow from a plan of the film that is made here: a head and ranges of the
 //! film. A plain range request has as many bytes of the film as the segment, from its first sample
 //! on.
 //!

@@ -87,7 +87,7 @@ pub(super) fn push_count(
     results.rows.push(labelled(member, metric, unit, Figure::derived(value), labels).as_detail());
 }
 
-/// Adds ratios, taken round by round.
+/// Adds ratios, computed round by round.
 pub(super) fn push_ratios(labels: &Labels, results: &mut Results) {
     let is_of_case =
         |row: &&Row| labels.iter().all(|(name, value)| row.parameters.get(*name) == Some(value));

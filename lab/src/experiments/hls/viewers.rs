@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Viewers of HLS by `pagewire load`: what the server's processor pays for each.
+//! Viewers of HLS by `pagewire load`: the server's processor time for each.
 //!
 //! Each viewer has a connection of its own, fetches a segment of 6 s when its buffer has less than
 //! that, and models its buffer. The client runs on the cores that are not the server's. The
-//! server's processor time is taken at the events of the load, between which all viewers play.
+//! server's processor time is read at the events of the load, between which all viewers play.
 //!
 //! Sources: docs/load.md (HLS).
-//! Does not find the most viewers that a server bears; it counts those that stalled.
+//! Does not find the largest number of viewers that a server can serve; it counts those that
+//! stalled.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -2,9 +2,9 @@
 //! Load client: one thread, epoll, N connections that stay open, one request at a time on each.
 //!
 //! All connections walk through one list of requests, each from a place of its own on. A connection
-//! that has its whole response sends the next request at once. A run ends with its
-//! time; responses under way go on in the next run. So a warm-up runs into the measured time, and
-//! no time is measured in which connections begin or end.
+//! that has its whole response sends the next request at once. A run ends with its time; responses
+//! under way continue in the next run. So a warm-up runs into the measured time, and no time is
+//! measured in which connections begin or end.
 //!
 //! The client must cost less than the server. A response of up to [`COPIED_BYTES`] is one `recv`.
 //! Of a longer one, the first part is copied, and the rest is discarded in the kernel by `recv`
@@ -130,7 +130,7 @@ impl Client {
         Ok(Client { requests, connections, epoll, events, buffer })
     }
 
-    /// Receives for that time, and longer until `least` responses are whole.
+    /// Receives for that time, and longer until at least `least` responses are whole.
     pub(crate) fn run(&mut self, time: Duration, least: u64) -> Result<Received, String> {
         let (mut received, end) = (Received::default(), Instant::now() + time);
         let mut quiet_since = Instant::now();
@@ -174,7 +174,7 @@ impl Connection {
             .map_err(|error| format!("sending a request: {error}"))
     }
 
-    /// Receives once; asks again after a whole response.
+    /// Receives once; sends the next request after a whole response.
     fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -187,19 +187,19 @@ impl Connection {
             }
             _ => (COPIED_BYTES, RecvFlags::empty()),
         };
-        let came = match recv(&self.stream, &mut buffer[..room], flags) {
-            Ok((_, came)) => came,
+        let count = match recv(&self.stream, &mut buffer[..room], flags) {
+            Ok((_, count)) => count,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(failed("recv")(errno)),
         };
-        if came == 0 {
+        if count == 0 {
             return Err("the server closed a connection".to_owned());
         }
         let body = if flags.contains(RecvFlags::TRUNC) {
-            self.reader.skip(came as u64)?;
-            came
+            self.reader.skip(count as u64)?;
+            count
         } else {
-            self.reader.feed(&buffer[..came], requests[self.at].wanted)?.len()
+            self.reader.feed(&buffer[..count], requests[self.at].wanted)?.len()
         };
         self.bytes += body as u64;
         received.bytes += body as u64;
@@ -213,13 +213,13 @@ impl Connection {
     }
 }
 
-/// Receives and discards all that comes until the end of the connection; returns its length.
+/// Receives and discards all bytes until the end of the connection; returns their number.
 pub(super) fn drain(stream: &TcpStream, buffer: &mut [u8]) -> Result<u64, String> {
     let mut bytes = 0;
     loop {
         match recv(stream, &mut *buffer, RecvFlags::TRUNC) {
             Ok((_, 0)) => return Ok(bytes),
-            Ok((_, came)) => bytes += came as u64,
+            Ok((_, count)) => bytes += count as u64,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed("recv")(errno)),
         }
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves `connections` that ask for a file of `body`, or for parts of it, until they end.
+    /// Serves `connections` that request a file of `body`, or parts of it, until they end.
     fn serve(connections: usize, body: Vec<u8>) -> (u16, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -262,8 +262,8 @@ mod tests {
 
     fn respond(mut stream: TcpStream, body: &[u8]) {
         let mut request = [0; 1024];
-        while let Ok(came @ 1..) = stream.read(&mut request) {
-            let text = String::from_utf8_lossy(&request[..came]).into_owned();
+        while let Ok(count @ 1..) = stream.read(&mut request) {
+            let text = String::from_utf8_lossy(&request[..count]).into_owned();
             let range = text.lines().find_map(|line| line.strip_prefix("Range: bytes="));
             let (status, part) = match range.and_then(|range| range.split_once('-')) {
                 Some((first, last)) => {

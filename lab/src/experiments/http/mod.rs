@@ -2,9 +2,9 @@
 //! `pagewire lab http`: files over HTTP from the installed server and from nginx, on one machine.
 //!
 //! One server runs at a time, on the last core; one client thread loads it from another. Servers
-//! take turns in rounds, every other round in reverse, and each is started anew for its turn. Every
-//! turn first compares one response byte by byte with the file; in the timed responses status and
-//! length are compared. Four parts:
+//! are measured alternately in rounds, every other round in reverse, and each is started anew for
+//! its turn. Every turn first compares one response byte by byte with the file; in the timed
+//! responses status and length are compared. Four parts:
 //!
 //! - `small`: whole files of 1 KB to 1 MB again and again on connections that stay open;
 //! - `large`: a file of 1 GB, whole on one connection; on more, requests for parts of 2 MB, each
@@ -84,7 +84,7 @@ fn refuse_unknown(what: &str, asked: &[String], known: &[&str]) -> Result<(), Er
     }
 }
 
-/// One load that all servers take turns at.
+/// One load under which all servers are measured alternately.
 struct Case {
     part: &'static str,
     target: Target,
@@ -362,7 +362,7 @@ impl<'a> Bench<'a> {
             self.instruments.around(&running.processes, work)?;
         let latencies = [0.5, 0.99].map(|share| percentile(&mut received.latencies, share));
         let unit = case.target.part.unwrap_or(case.target.bytes);
-        // In parts of a response where it is long: the time has one more or less of them.
+        // Counts parts of a response where it is long: the time has one more or less of them.
         Ok(Point {
             responses: received.bytes as f64 / unit as f64,
             bytes: received.bytes as f64,
@@ -435,7 +435,7 @@ fn verify(port: u16, target: &Target, is_right: impl Fn(u64, &[u8]) -> bool) -> 
 /// Raises the soft limit of descriptors, for this program and the servers it starts.
 fn raise_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // What cannot be raised shows when a connection cannot be opened.
+    // Ignores an error: a limit that cannot be raised shows when a connection cannot be opened.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -455,18 +455,18 @@ const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_secs(1);
 const TIME_QUICK: Duration = Duration::from_millis(200);
 const WARM_UP: Duration = Duration::from_millis(300);
-/// With 1,000 connections of megabytes every server goes through two states: for the first second
+/// With 1,000 connections of megabytes every server passes through two states: for the first second
 /// the receive windows grow and clear the queue of the sender, so that its segments leave with the
 /// acknowledgements, at the client's cost (nginx 0.10 to 0.15 s/GB, the client 0.25); then they
 /// leave as they are written, at the server's cost (0.27 to 0.35 and 0.07). A turn that begins
 /// within the change compares states and not servers.
 const WARM_UP_MANY: Duration = Duration::from_secs(3);
-/// Connections from which on that holds.
+/// Number of connections from which on these two states occur.
 const MANY: usize = 500;
 const PACED: usize = 1_000;
 const PACED_QUICK: usize = 20;
 const PACED_S: u64 = 15;
-/// Longer than a server takes to send the start bursts of all connections: pagewire sends ten
+/// Longer than a server needs to send the start bursts of all connections: pagewire sends ten
 /// seconds of media at once.
 const PACED_SETTLE_S: u64 = 15;
 const CLIP_MORE_S: u64 = 20;

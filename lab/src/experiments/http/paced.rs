@@ -2,8 +2,9 @@
 //! Many downloads of a clip at its bit rate: CPU cost, and the share of connections at that rate.
 //!
 //! A server that paces by the kernel (SO_MAX_PACING_RATE) has its packets sent by a timer's softirq
-//! on a core that would be idle, and that time is nobody's. So the busy time of the server's core,
-//! interrupts included, stands beside the processor time of the server's process.
+//! on a core that would be idle, and that time is charged to no process. So the busy time of the
+//! server's core, interrupts included, is reported beside the processor time of the server's
+//! process.
 //!
 //! Sources: socket(7) (SO_MAX_PACING_RATE), proc_stat(5).
 //! Does not judge how even a stream is within a second.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reader of one HTTP/1.1 response after the other on a connection, in whatever parts they come.
+//! Reader of one HTTP/1.1 response after the other on a connection, received in parts of any size.
 //!
-//! It compares status and length of every response with what was asked for, so that a wrong answer
+//! It compares status and length of every response with the requested ones, so that a wrong answer
 //! is never timed as a fast one. It costs one scan of each head; the bytes of a body are only
 //! counted, or handed to a closure that compares them.
 //!
@@ -10,7 +10,7 @@
 
 use std::io::Read;
 
-/// Response that was asked for.
+/// The requested response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) status: u16,
@@ -32,9 +32,9 @@ impl Wanted {
 
 /// Place in the responses of a connection.
 pub(crate) struct ResponseReader {
-    /// A head of which a part came; empty in a body.
+    /// The part of a head received so far; empty in a body.
     head: Vec<u8>,
-    /// Bytes of the body that are still to come; unset in a head.
+    /// Bytes of the body that are still missing; unset in a head.
     left: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl ResponseReader {
         self.left = None;
     }
 
-    /// Returns the bytes of the body that are still to come; `None` while the head is incomplete.
+    /// Returns the number of missing bytes of the body; `None` while the head is incomplete.
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
     }
@@ -64,7 +64,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// Takes received bytes; returns those of the body among them.
+    /// Parses received bytes; returns those of the body among them.
     ///
     /// # Errors
     /// The head, the status or the length is not the wanted one.
@@ -105,7 +105,7 @@ impl ResponseReader {
     }
 }
 
-/// Reads one response by `buffer`; hands each part of its body with its offset to `is_right`.
+/// Reads one response into `buffer`; hands each part of its body with its offset to `is_right`.
 ///
 /// # Errors
 /// The connection failed, or the response is not the wanted one.
@@ -117,11 +117,11 @@ pub(crate) fn read(
 ) -> Result<(), String> {
     let (mut reader, mut place) = (ResponseReader::new(), 0);
     while reader.left() != Some(0) {
-        let came = stream.read(buffer).map_err(|error| format!("a response: {error}"))?;
-        if came == 0 {
+        let count = stream.read(buffer).map_err(|error| format!("a response: {error}"))?;
+        if count == 0 {
             return Err(format!("the connection was closed after {place} bytes"));
         }
-        let body = reader.feed(&buffer[..came], wanted)?;
+        let body = reader.feed(&buffer[..count], wanted)?;
         if !is_right(place, body) {
             return Err(format!("not the file's bytes, from {place} on"));
         }

@@ -59,7 +59,7 @@ pub(super) fn push(
     warn_of_client(name, &what, share, results);
 }
 
-/// Adds each server's ratios to the reference, taken round by round.
+/// Adds each server's ratios to the reference, computed round by round.
 pub(super) fn push_ratios(labels: &Labels, results: &mut Results) {
     let is_of_case =
         |row: &&Row| labels.iter().all(|(name, value)| row.parameters.get(*name) == Some(value));
@@ -77,7 +77,7 @@ pub(super) fn push_ratios(labels: &Labels, results: &mut Results) {
     results.rows.extend(ratios);
 }
 
-/// Notes, once for a server and part, why it is not measured.
+/// Notes the reason, once for a server and part, for which it is not measured.
 pub(super) fn push_skips(results: &mut Results, name: &str, part: &str, reason: &str) {
     let note = format!("skip: {name}, {part}: {reason}");
     if !results.notes.contains(&note) {

@@ -2,8 +2,8 @@
 //! Downloads over TLS 1.3: a certificate for the run, and a client that does not decrypt.
 //!
 //! The client offers TLS_AES_128_GCM_SHA256 alone, so that all servers encrypt alike. A download is
-//! verified once a round: decrypted by OpenSSL and compared byte by byte. The timed downloads shake
-//! hands by OpenSSL and ask with `Connection: close`; the records that follow are counted and
+//! verified once a round: decrypted by OpenSSL and compared byte by byte. The timed downloads make
+//! the handshake by OpenSSL and send `Connection: close`; the records that follow are counted and
 //! discarded in the kernel, as decrypting them would make the client the limit. Each has at least
 //! the file's bytes, and the records' overhead of 22 bytes in 16 KiB.
 //!
@@ -55,7 +55,7 @@ impl Identity {
         Ok(Identity { folder: folder.to_owned() })
     }
 
-    /// Connects and shakes hands; trusts this certificate alone.
+    /// Connects and makes the handshake; trusts this certificate alone.
     fn connect(&self) -> Result<SslStream<TcpStream>, String> {
         let connector = || -> Result<SslConnector, ErrorStack> {
             let mut builder = SslConnector::builder(SslMethod::tls_client())?;

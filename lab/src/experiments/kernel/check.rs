@@ -3,7 +3,7 @@
 //!
 //! The check is kernel/rtp's own program, which speaks TAP: bytes, fields, faults, sessions, a
 //! fuzzing loop, leaks. It runs in User Mode Linux, where packets are fast, and in Debian's kernel
-//! under QEMU with a clock that counts instructions, where a paced session's lateness comes from
+//! under QEMU with a clock that counts instructions, where a paced session's lateness is caused by
 //! the kernel alone and not from a busy host. Then every path of the list sends 4,000 packets
 //! there, compared byte by byte.
 //!
@@ -72,8 +72,8 @@ pub(super) fn measure(lab: &KernelLab<'_>, results: &mut Results) -> Result<(), 
     Ok(())
 }
 
-/// Returns what is ready; a missing requirement of the host becomes a note with the reason and the
-/// cure.
+/// Returns the prepared item; a missing requirement of the host becomes a note with the reason and
+/// the cure.
 fn fit<T>(name: &str, ready: Result<T, Error>, results: &mut Results) -> Result<Option<T>, Error> {
     match ready {
         Ok(ready) => Ok(Some(ready)),

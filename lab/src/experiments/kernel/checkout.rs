@@ -17,7 +17,7 @@ pub(super) struct Checkout {
 }
 
 impl Checkout {
-    /// Returns the checkout `tree`, or else the one that contains `from`.
+    /// Returns the checkout `tree`, or otherwise the one that contains `from`.
     ///
     /// # Errors
     /// [`Error::Caller`] for a tree that is not a checkout, [`Error::Unavailable`] when there is

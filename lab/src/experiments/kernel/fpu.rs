@@ -3,8 +3,8 @@
 //! pays.
 //!
 //! In User Mode Linux the registers are the kernel's own; in a native kernel they hold the state of
-//! a program, and using them takes a section between `kernel_fpu_begin()` and `kernel_fpu_end()`. A
-//! module measures sections and copies in Debian's kernel, counted in instructions. Saving and
+//! a program, and their use requires a section between `kernel_fpu_begin()` and `kernel_fpu_end()`.
+//! A module measures sections and copies in Debian's kernel, counted in instructions. Saving and
 //! loading registers is one instruction each at any duration, so a program times those, and copies,
 //! on this machine's own processor.
 //!
@@ -149,7 +149,7 @@ fn copies(lines: &[Done], by: &str) -> Vec<(u64, u64)> {
     sizes
 }
 
-/// Returns the least size from which all larger ones take 3 % less.
+/// Returns the least size from which on all larger ones are 3 % faster.
 fn from(vector: &[(u64, u64)], plain: &[(u64, u64)], more: u64) -> Option<u64> {
     let mut best = None;
     for ((bytes, ps), (other, plain)) in vector.iter().zip(plain).rev() {

@@ -3,8 +3,8 @@
 //!
 //! A User Mode Linux is a process for the kernel and one for each address space in it, which the
 //! first one traces. The CPU cost of a workload in it is the processor time of all of them. For
-//! live processes each thread's schedstat gives it to the nanosecond. For processes that ended and
-//! were waited for, their parent's account gives it in hundredths of a second: too coarse for one
+//! live processes each thread's schedstat has it to the nanosecond. For processes that ended and
+//! were waited for, their parent's account has it in hundredths of a second: too coarse for one
 //! process, but not for the sum of thousands. A reading walks /proc once, some milliseconds.
 //!
 //! Sources: proc_pid_stat(5), Documentation/scheduler/sched-stats.rst in the kernel's tree.
@@ -86,7 +86,7 @@ fn executable(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// Returns false for a process that has ended, also when nobody has waited for it yet.
+/// Returns false for a process that has ended, also when no process has waited for it yet.
 fn lives(pid: i32) -> bool {
     Stat::read(pid).is_some_and(|stat| stat.state != 'Z')
 }

@@ -8,7 +8,7 @@
 //! built, fetched and booted by the scripts of a checkout ([`checkout`], [`program`]) and print
 //! lines on their console ([`console`], [`boot`]). The experiment has parts, a file each:
 //! [`PARTS`]. A part whose requirements this host lacks is a note `skip: PART: ...` with the reason
-//! and the cure; a part that fails is a warning and an exit status of 1. The others go on.
+//! and the cure; a part that fails is a warning and an exit status of 1. The other parts continue.
 //!
 //! The first run builds a kernel (some 5 minutes on 2 cores) and fetches another (130 MB); both
 //! are kept in a cache folder.

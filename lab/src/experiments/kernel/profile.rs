@@ -34,7 +34,7 @@ pub(super) struct Profiler {
     sampler: Option<Sampler>,
     maps: String,
     /// Samples at each address, for each workload that ended.
-    taken: Vec<(String, HashMap<u64, u64>)>,
+    samples_by_workload: Vec<(String, HashMap<u64, u64>)>,
     lost: u64,
 }
 
@@ -42,17 +42,23 @@ pub(super) struct Profiler {
 pub(super) struct Profile {
     /// Seconds in each function, for each workload.
     pub(super) seconds: Vec<(String, BTreeMap<String, f64>)>,
-    /// Samples lost for want of buffer space.
+    /// Samples lost for lack of buffer space.
     pub(super) lost: u64,
 }
 
 impl Profiler {
     pub(super) fn new(linux: &Path) -> Profiler {
         let linux = linux.canonicalize().unwrap_or_else(|_| linux.to_owned());
-        Profiler { linux, sampler: None, maps: String::new(), taken: Vec::new(), lost: 0 }
+        Profiler {
+            linux,
+            sampler: None,
+            maps: String::new(),
+            samples_by_workload: Vec::new(),
+            lost: 0,
+        }
     }
 
-    /// Checks that this machine lets a program be sampled; the error says what was found.
+    /// Checks that this machine allows a program to be sampled; the error contains the finding.
     pub(super) fn probe() -> Result<(), String> {
         let own = std::process::id() as i32;
         sampler(own).map(drop).map_err(|error| match error.kind() {
@@ -97,7 +103,8 @@ impl Profiler {
             seconds
         };
         let mut of = of;
-        let seconds = self.taken.into_iter().map(|(workload, samples)| (workload, of(samples)));
+        let seconds =
+            self.samples_by_workload.into_iter().map(|(workload, samples)| (workload, of(samples)));
         Profile { seconds: seconds.collect(), lost: self.lost }
     }
 }
@@ -126,7 +133,7 @@ impl Observer for Profiler {
                 _ => {}
             }
         }
-        self.taken.push((name.to_owned(), samples));
+        self.samples_by_workload.push((name.to_owned(), samples));
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts the program; errors name it `what`. It is ended when it takes longer than `limit`.
+    /// Starts the program; errors name it `what`. It is ended when it runs longer than `limit`.
     pub(super) fn start(
         what: &str,
         command: &mut Command,
@@ -137,7 +137,7 @@ impl Program {
                     self.ended = true;
                     return Err(self.failed(format!("{status}{}", self.last())));
                 }
-                // It closed its output and goes on.
+                // The program has closed its output and is still running.
                 None if watch.stopped() || self.began.elapsed() >= self.limit => {
                     self.end();
                     return Err(self.failed("ended".to_owned()));
@@ -155,8 +155,8 @@ impl Program {
         self.errors.lock().unwrap_or_else(|error| error.into_inner()).clone()
     }
 
-    /// Returns its last lines for an error: those of its standard error, or else of its output. A
-    /// descendant may hold its standard error open: the wait for it is short.
+    /// Returns its last lines for an error: those of its standard error, or otherwise of its
+    /// output. A descendant may hold its standard error open: the wait for it is short.
     fn last(&self) -> String {
         let began = Instant::now();
         while !self.reader.is_finished() && began.elapsed() < LAST_WORDS {
@@ -279,7 +279,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Records the lines, and stops when told.
+    /// Records the lines, and stops when `stop` is set.
     #[derive(Default)]
     pub(in super::super) struct Heard {
         pub(in super::super) stop: AtomicBool,
@@ -377,8 +377,8 @@ pub(super) mod tests {
         let mut program = Program::start("boot", &mut Command::new(&boot), LONG).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let said = || heard.lines.lock().unwrap().contains(&"unpacking".to_owned());
-                while !said() {
+                let is_printed = || heard.lines.lock().unwrap().contains(&"unpacking".to_owned());
+                while !is_printed() {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 heard.stop.store(true, Ordering::Relaxed);

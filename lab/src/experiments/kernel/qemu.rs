@@ -2,7 +2,7 @@
 //! Debian's kernel under QEMU, fetched or found in the cache, and modules for it.
 //!
 //! Sources: kernel/qemu/fetch.sh, kernel/qemu/boot.sh.
-//! Does not install anything; packages are unpacked in the cache.
+//! Does not install packages; they are unpacked in the cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -17,8 +17,8 @@ use measure::meter::Cores;
 pub(super) struct Uml {
     boot: PathBuf,
     pub(super) linux: PathBuf,
-    /// Core of the guests. Their kernel and their programs run in turn; a wake-up on another core
-    /// costs more than the measured calls, by a varying amount.
+    /// Core of the guests. Their kernel and their programs run alternately; a wake-up on another
+    /// core costs more than the measured calls, by a varying amount.
     core: usize,
 }
 

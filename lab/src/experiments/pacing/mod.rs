@@ -3,10 +3,10 @@
 //! pacer and burst.
 //!
 //! The server plays one asset of 5 Mb/s to N sessions, with each pacer (`--pacing user` and
-//! `txtime`) and each burst in turn, round by round; every case has a server of its own. A few
-//! sessions are watched: their packets go through a veth pair to sockets that note the kernel's
+//! `txtime`) and each burst alternately, round by round; every case has a server of its own. A few
+//! sessions are watched: their packets go through a veth pair to sockets that record the kernel's
 //! time of arrival. The RTP of the others ends in an ifb device, as in `sessions`. Both devices
-//! have the kernel segment before them, so every packet arrives by itself, as from a card without
+//! make the kernel segment before them, so every packet arrives by itself, as from a card without
 //! segmentation; both have the queueing discipline `fq` for all cases, where the kernel has it.
 //! Without it `txtime` is skipped with the reason.
 //!
@@ -14,7 +14,7 @@
 //! most packets of one session in any millisecond.
 //!
 //! Sources: RFC 4445 §3 (media delivery index); tc-fq(8); docs/measuring.md.
-//! Does not model a network; switches and links add what they add. A guest's times are not a
+//! Does not model a network; switches and links add delays of their own. A guest's times are not a
 //! host's: compare ratios of one run there.
 
 mod smoothness;
@@ -132,7 +132,7 @@ struct Sample {
     calls_per_packet: f64,
 }
 
-/// Returns all cases; notes what is left out and why.
+/// Returns all cases; notes the omitted ones with the reason.
 fn cases(options: &Options, results: &mut Results, bench: &Bench) -> Vec<Case> {
     let is_wanted = |name| options.members.is_empty() || options.members.iter().any(|m| m == name);
     let bursts = if options.quick { QUICK_BURSTS_MS } else { BURSTS_MS };
@@ -164,7 +164,7 @@ struct Bench {
     seconds: u64,
     meter: Meter,
     cores: Cores,
-    /// The reason why devices here have no queue that heeds departure times.
+    /// The reason why devices here have no queue that respects departure times.
     no_queue: Option<String>,
 }
 
@@ -197,7 +197,8 @@ impl Bench {
         Ok((server, for_clients))
     }
 
-    /// Has the wire image made that all cases of the pacer in user space send from.
+    /// Makes the server lay out the wire image from which all cases of the pacer in user space
+    /// send.
     fn make_image(&self) -> Result<(), Error> {
         let (server, cores) = self.start(USER, REFERENCE_MS)?;
         let _watch = Watch::start(&self.network, (&server.stream_url(), 1), &cores)?;
@@ -329,7 +330,7 @@ fn add(cases: &[Case], sessions: usize, results: &mut Results) {
 const USER: &str = "user";
 const TXTIME: &str = "txtime";
 pub(crate) const MEMBERS: &[&str] = &[USER, TXTIME];
-/// The queueing discipline that heeds departure times without rights of the whole host.
+/// The queueing discipline that respects departure times without rights of the whole host.
 const QUEUE: &str = "fq";
 const BITS_PER_SECOND: u64 = 5_000_000;
 const BURSTS_MS: &[u64] = &[1, 2, 5, 10, 20, 40];

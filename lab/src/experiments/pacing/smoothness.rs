@@ -9,7 +9,7 @@
 //!
 //! Sources: RFC 4445 §3.1 (delay factor, intervals of one second), §3.2 (media loss rate: packets
 //! lost or out of order).
-//! Does not know the network; arrival times are the kernel's.
+//! Does not model the network; arrival times are the kernel's.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) struct Arrival {
     pub(super) bytes: u32,
 }
 
-/// The largest burst of a stream: what arrives within [`BURST_WINDOW`].
+/// The largest burst of a stream: the packets that arrive within [`BURST_WINDOW`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Burst {
     pub(super) packets: usize,
@@ -64,8 +64,8 @@ pub(super) fn gaps(arrivals: &[Arrival]) -> impl Iterator<Item = Duration> {
 }
 
 /// Returns the delay factor of each whole interval from `begin` on, of a stream of
-/// `bits_per_second`. An interval without a packet has its own length: a receiver would need at
-/// least as much.
+/// `bits_per_second`. The factor of an interval without a packet is the length of the interval: a
+/// receiver would need at least as much.
 pub(super) fn delay_factors(
     arrivals: &[Arrival],
     bits_per_second: f64,
@@ -101,7 +101,7 @@ pub(super) fn quantile<T: Copy>(sorted: &[T], share: f64) -> T {
 
 /// A millisecond: a burst within it is one to a switch of 100 Mb/s with 8 packets of buffer a port.
 pub(super) const BURST_WINDOW: Duration = Duration::from_millis(1);
-/// RFC 4445 §3.1: one second, unless told otherwise.
+/// RFC 4445 §3.1: one second, unless specified otherwise.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -151,9 +151,9 @@ mod tests {
         for arrival in &mut arrivals[200..250] {
             arrival.at = PACKET * 250;
         }
-        // The buffer falls by 100 ms, and is refilled to where it was after a packet.
+        // The buffer falls by 100 ms, and is refilled to its level after a packet.
         assert_near(&factors_ms(&arrivals, 2), &[102.0, 2.0]);
-        // Lost packets leave it low: what is missing stays missing.
+        // Lost packets lower its level permanently.
         arrivals.drain(200..250);
         assert_near(&factors_ms(&arrivals, 2), &[102.0, 2.0]);
     }

@@ -63,10 +63,10 @@ impl Watch {
             prepare(socket)?;
         }
         let (stop, cores) = (Arc::<AtomicBool>::default(), cores.clone());
-        let told = stop.clone();
+        let stop_flag = stop.clone();
         let thread = std::thread::spawn(move || {
             pin(&cores, true);
-            receive(&sockets, &told)
+            receive(&sockets, &stop_flag)
         });
         let thread = Some(thread);
         let mut watch = Watch { sessions: Vec::new(), stop, thread, _rtcp: rtcp };
@@ -88,7 +88,7 @@ impl Watch {
         let (begin, end) = (since(times.0), since(times.1));
         for session in &mut watched {
             session.arrivals.retain(|arrival| (begin..end).contains(&arrival.at));
-            // Two processors may note times in another order than they hand packets on.
+            // Two processors may timestamp packets in another order than they hand them over.
             session.arrivals.sort_by_key(|arrival| arrival.at);
         }
         Ok(watched)
@@ -99,7 +99,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // An earlier error is reported instead of its.
+            // An earlier error is reported instead of the thread's.
             let _ = thread.join();
         }
     }

@@ -25,13 +25,17 @@ pub(super) struct Receivers {
     sampled: usize,
     pub(super) ports: Vec<u16>,
     /// Packets read so far.
-    came: AtomicU64,
+    received: AtomicU64,
 }
 
 impl Receivers {
     pub(super) fn open(count: usize, sampled: usize) -> Result<Receivers, Error> {
-        let mut receivers =
-            Receivers { sockets: Vec::new(), sampled, ports: Vec::new(), came: AtomicU64::new(0) };
+        let mut receivers = Receivers {
+            sockets: Vec::new(),
+            sampled,
+            ports: Vec::new(),
+            received: AtomicU64::new(0),
+        };
         for index in 0..count {
             let port = FIRST_PORT + 2 * index as u16;
             let failed = || Error::host(format!("a socket on port {port}"));
@@ -49,7 +53,7 @@ impl Receivers {
     /// Waits for the first packet: a sender may first read its file.
     pub(super) fn await_first(&self) {
         let deadline = Instant::now() + FIRST_WAIT;
-        while Instant::now() < deadline && self.came.load(Ordering::Relaxed) == 0 {
+        while Instant::now() < deadline && self.received.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -76,7 +80,7 @@ impl Receivers {
             for (socket, capture) in sockets.iter().zip(&mut captures) {
                 while let Ok(bytes) = socket.recv(&mut buffer) {
                     capture.take(Instant::now(), &buffer[..bytes]);
-                    self.came.fetch_add(1, Ordering::Relaxed);
+                    self.received.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }

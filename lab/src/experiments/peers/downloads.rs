@@ -90,7 +90,7 @@ pub(crate) fn write(path: &Path, bytes: u64) -> io::Result<()> {
     out.flush()
 }
 
-/// True when these bytes stand at that place of such a file.
+/// True when these bytes are at that place of such a file.
 pub(crate) fn is_content(place: u64, bytes: &[u8]) -> bool {
     let within = (place % 8) as usize;
     let first = bytes.len().min((8 - within) % 8);

@@ -28,7 +28,7 @@ fn start(setting: &Setting<'_>) -> Result<Running, Error> {
     let mut command = Processes::command(PROGRAM);
     command.current_dir(setting.served);
     processes.start(&mut command, setting.cores)?;
-    // The server takes the first port that it may listen on.
+    // The server uses the first port on which it may listen.
     let port = processes.await_port(&[STANDARD_PORT, RTSP_PORT])?;
     let stream_url = format!("rtsp://127.0.0.1:{port}/{CLIP}");
     Ok(Running { stream_url, ..Running::new(processes) })

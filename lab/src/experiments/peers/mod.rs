@@ -3,9 +3,9 @@
 //!
 //! One server runs at a time, on the last core; its clients run on the others. All stream the same
 //! clip, to the same clients. A peer is verified before its time counts: one session's elementary
-//! stream and one download of each size are compared byte by byte. Then two measurements:
+//! stream and one download of each size are compared byte by byte. Then two measurements follow:
 //! the largest number of timely sessions, by doubling and bisecting; and, in rounds in which the
-//! peers take turns, CPU time, memory and lateness at one number of sessions, and downloads. Peers
+//! peers alternate, CPU time, memory and lateness at one number of sessions, and downloads. Peers
 //! of RTSP are measured over UDP and over TCP, where the packets are on the RTSP connection; bytes
 //! are compared over UDP, order and number of packets over both.
 //!
@@ -14,7 +14,7 @@
 //! it.
 //!
 //! Sources: docs/measuring.md (medians and spread).
-//! Does not tune the peers beyond what their documentation gives for the purpose.
+//! Does not tune the peers beyond the settings that their documentation recommends for the purpose.
 
 mod capture;
 pub(crate) mod clip;
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
 struct Bench<'a> {
     options: &'a Options,
     _network: Network,
-    _shelf: ScratchDir,
+    _scratch: ScratchDir,
     served: PathBuf,
     /// Elementary stream of the clip.
     elementary: Vec<u8>,
@@ -160,7 +160,7 @@ impl<'a> Bench<'a> {
         Ok(Bench {
             options,
             _network: network,
-            _shelf: scratch,
+            _scratch: scratch,
             served,
             elementary,
             folder,
@@ -273,7 +273,7 @@ impl<'a> Bench<'a> {
         Ok(captures.into_iter().next().expect("one was asked for"))
     }
 
-    /// Has the server prepare what later sessions over TCP need.
+    /// Makes the server prepare the data that later sessions over TCP need.
     fn prepare_interleaved(&self, peer: &Peer) -> Result<(), Error> {
         if (peer.is_prepared)(&self.setting(&[]), Transport::Tcp) {
             return Ok(());
@@ -415,7 +415,7 @@ impl<'a> Bench<'a> {
         of: impl Fn(Contender) -> Result<T, Error>,
         results: &mut Results,
     ) -> Vec<Vec<T>> {
-        let mut taken: Vec<Vec<T>> = peers.iter().map(|_| Vec::new()).collect();
+        let mut points: Vec<Vec<T>> = peers.iter().map(|_| Vec::new()).collect();
         let mut is_out = vec![false; peers.len()];
         for round in 0..self.rounds {
             for (index, &contender) in peers.iter().enumerate() {
@@ -426,7 +426,7 @@ impl<'a> Bench<'a> {
                 let step = format!("{}: {what}", contender.label());
                 self.progress(done, self.rounds * peers.len(), &step);
                 match of(contender) {
-                    Ok(point) => taken[index].push(point),
+                    Ok(point) => points[index].push(point),
                     Err(error) => {
                         is_out[index] = true;
                         self.failed(contender.peer, &error, results);
@@ -434,7 +434,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        taken
+        points
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Downloads by sendfile, one worker, settings that its documentation gives for files.
+//! Downloads by sendfile, one worker, with the settings that its documentation recommends for
+//! files.
 
 use super::peer::{HTTP_PORT, Peer, Running, Setting, Streams, version};
 use super::process::Processes;

@@ -28,7 +28,7 @@ pub(crate) fn start(setting: &Setting<'_>, more: &[String]) -> Result<Running, E
     command.args(["--rtsp", &format!("127.0.0.1:{RTSP_PORT}")]);
     command.args(["--http", &format!("127.0.0.1:{HTTP_PORT}")]);
     command.args(more);
-    // All sessions come from one address.
+    // All sessions have one client address.
     command.args(["--exempt-from-limits", "0.0.0.0/0"]);
     command.arg("--cache").arg(setting.folder.join("pagewire-cache")).arg(setting.served);
     processes.start(&mut command, setting.cores)?;

@@ -13,7 +13,7 @@ use measure::meter::Cores;
 /// One server or sender of the comparison.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// Differences from the other members that a reader must know to compare them.
+    /// Differences from the other members that a reader needs for a comparison.
     pub(crate) differs: &'static str,
     pub(crate) streams: Streams,
     /// True when a session of RTSP may have its packets on the RTSP connection.
@@ -91,8 +91,8 @@ impl Running {
     }
 }
 
-/// Returns the first line of a program's output with `word`, or else the program's name; an error
-/// when the program cannot be started.
+/// Returns the first line of a program's output with `word`, or otherwise the program's name; an
+/// error when the program cannot be started.
 pub(crate) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| match error.kind() {

@@ -141,16 +141,16 @@ impl Instruments {
                 _ => {}
             }
         }
-        let mut said = String::new();
+        let mut stderr_text = String::new();
         if let Some(mut stderr) = child.stderr.take() {
-            let _ = stderr.read_to_string(&mut said);
+            let _ = stderr.read_to_string(&mut stderr_text);
         }
         let _ = child.wait();
         if !running.processes.are_running() {
             return Err(running.processes.failed("ended while it was measured".to_owned()));
         }
         let (Some(from), Some(until), false) = (from, until, result.is_null()) else {
-            let found = format!("the clients ended without a result: {}", said.trim());
+            let found = format!("the clients ended without a result: {}", stderr_text.trim());
             return Err(running.processes.failed(found));
         };
         let (cpu, wall) = self.cost(&from, &until);
@@ -198,8 +198,8 @@ impl Instruments {
             let (mut packets, mut bytes, mut faults) = (0, 0, 0);
             let mut late = Late::default();
             for capture in &captures {
-                let (came, size) = capture.within(from.at, until.at);
-                (packets, bytes) = (packets + came, bytes + size);
+                let (count, size) = capture.within(from.at, until.at);
+                (packets, bytes) = (packets + count, bytes + size);
                 faults += capture.faults();
                 // The worst of several.
                 let found = capture.late(from.at, until.at).unwrap_or_default();

@@ -2,8 +2,8 @@
 //! Processes of a peer: started on the server's core, metered with their children, ended by their
 //! ids.
 //!
-//! `setpriv --pdeathsig` has the kernel end them when this program ends in any way. Metering reads
-//! /proc and each process's CPU clock once before and once after the measured time. The clock
+//! `setpriv --pdeathsig` makes the kernel end them when this program ends in any way. Metering
+//! reads /proc and each process's CPU clock once before and once after the measured time. The clock
 //! counts nanoseconds and includes threads that have ended, which /proc/PID/task no longer lists.
 //!
 //! Sources: proc_pid_stat(5), clock_getcpuclockid(3), Documentation/filesystems/proc.rst
@@ -162,7 +162,7 @@ fn has_name(process: u32) -> bool {
 /// Returns the fields of a process from the third on: its state, its parent.
 fn stat(process: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name stands in brackets before the fields and may contain spaces.
+    // The name is in brackets before the fields and may contain spaces.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().map(str::to_owned).collect()
 }
@@ -217,7 +217,7 @@ mod tests {
         assert!(!processes.processor_time().is_zero());
         assert!(processes.memory_bytes() > 0);
         drop(processes);
-        // SIGKILL was sent; the kernel ends each when it is its turn.
+        // SIGKILL was sent; the kernel ends each process some time later.
         let is_left = |process: u32| stat(process).first().is_some_and(|state| state != "Z");
         let deadline = Instant::now() + Duration::from_secs(60);
         for process in tree {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that counts what is read of it, and how much of that is samples.
+//! A file that counts the reads of it, and the share of them that is samples.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -5,12 +5,12 @@
 //! One server on one core plays an asset to sessions behind a veth pair; clients verify every
 //! packet. In each round the sessions play twice, once in a quiet time and once while a folder of
 //! small files is renamed into the served one, so that all of them appear at once. The next round
-//! has the two in the other order, and gives the folder another name, so that no plan of it is in
-//! the cache. `total` of the server's index tells how many files are planned. Then every row of the
-//! index is compared with what was written.
+//! has the two in the other order, and uses another name for the folder, so that no plan of it is
+//! in the cache. `total` of the server's index is the number of planned files. Then every row of
+//! the index is compared with the written files.
 //!
-//! A session is timely by the bound of `pagewire load`, 25 ms. The server sends at once what is due
-//! in 20 ms, so a packet that waits for its burst alone is up to 20 ms late.
+//! A session is timely by the bound of `pagewire load`, 25 ms. The server sends at once all packets
+//! due in 20 ms, so a packet that waits for its burst alone is up to 20 ms late.
 //!
 //! Sources: docs/index-json.md.
 //! Does not measure a disk: the files lie in memory unless --folder names another place.
@@ -145,8 +145,8 @@ impl<'a> Bench<'a> {
             Period::Planning => Some(self.plan(&name)?),
         };
         load.await_event("measured")?;
-        let spent = self.server.facts()?.processor_seconds - before;
-        let cores = spent / began.elapsed().as_secs_f64();
+        let cpu_seconds = self.server.facts()?.processor_seconds - before;
+        let cores = cpu_seconds / began.elapsed().as_secs_f64();
         let result = load.await_event("result")?;
         if period == Period::Planning {
             self.check(&name)?;
@@ -159,7 +159,7 @@ impl<'a> Bench<'a> {
     fn plan(&self, name: &str) -> Result<Duration, Error> {
         let began = Instant::now();
         self.rename(&self.aside, &self.served.join(name))?;
-        // The asset is one more.
+        // The asset is one more stream.
         self.await_streams(self.planning.files + 1)?;
         Ok(began.elapsed())
     }
@@ -189,7 +189,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Compares the index with what was written.
+    /// Compares the index with the written files.
     fn check(&self, name: &str) -> Result<(), Error> {
         let wrong = |found| Error::Wrong { member: SERVER.to_owned(), found };
         let mut target = format!("/index.json?below={name}/");

@@ -2,7 +2,7 @@
 //! Writes the movie as Matroska: a cluster a group of pictures, a SimpleBlock a sample.
 //!
 //! The bytes of samples are holes in the file. The heads of blocks lie between them, so the file
-//! takes a page for each picture and most of the pages of the sound.
+//! occupies a page for each picture and most of the pages of the sound.
 //!
 //! Sources: RFC 8794 §4 (EBML numbers); RFC 9559 §5, §10 (elements, blocks).
 //! Does not write cues or sizes of the segment that change.

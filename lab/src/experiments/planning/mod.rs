@@ -4,7 +4,7 @@
 //!
 //! Files lie in memory, so no disk is measured. Transport streams and tables are planned by the
 //! library on one core, in the steps of the server's planner; the folder is planned by the
-//! installed server. Every plan is compared with what was written.
+//! installed server. Every plan is compared with the written data.
 //!
 //! Sources: [`media::ts::Scanner`], [`media::Demuxer`]; docs/index-json.md.
 //! Does not measure plans that are read from the cache. Sets no pass/fail thresholds.
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         seconds: options.seconds.unwrap_or(2).max(1),
     };
     results.complete = true;
-    // First, as the rest binds this thread to one core.
+    // First, as the other parts pin this thread to one core.
     if wants(folder::SERVER) {
         folder::measure(&planning, &mut results)?;
     }
@@ -94,7 +94,7 @@ fn name_times(results: &mut Results, first: usize, metric: &str) {
     }
 }
 
-/// Notes that a part gave no figures.
+/// Notes that a part returned no figures.
 fn add_failure(results: &mut Results, member: &str, found: impl ToString) {
     results.complete = false;
     let (member, found) = (member.to_owned(), found.to_string());
@@ -102,5 +102,5 @@ fn add_failure(results: &mut Results, member: &str, found: impl ToString) {
 }
 
 const TABLES: &str = "tables";
-/// Plans are compared by nothing that is drawn at random.
+/// No random value enters the comparison of plans.
 const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };

@@ -26,8 +26,8 @@ pub(super) enum Kind {
     Sound,
 }
 
-/// A sample as the movie has it. Times are those of presentation, in ticks of 27 MHz from the
-/// movie's start.
+/// A sample of the movie. Times are those of presentation, in ticks of 27 MHz from the movie's
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u32,
@@ -91,8 +91,8 @@ impl Movie {
         Movie::group(kind, group).map(|number| u64::from(kind.unit(number).bytes)).sum()
     }
 
-    /// Compares a presentation with the movie, sample by sample; `places` are the offsets of the
-    /// samples that the writer gave them. Times may differ by `tolerance_ticks`.
+    /// Compares a presentation with the movie, sample by sample; `places` are the offsets at which
+    /// the writer put the samples. Times may differ by `tolerance_ticks`.
     ///
     /// # Errors
     /// The first difference.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes the movie as MP4: its tables in `moov`, or in a `moof` a group of pictures.
 //!
-//! The bytes of samples are a hole in the file, so a movie of hours takes the space of its tables;
-//! a plan does not read them. Chunks and fragments hold a group of pictures and its sound.
+//! The bytes of samples are a hole in the file, so a movie of hours occupies the space of its
+//! tables; a plan does not read them. Chunks and fragments hold a group of pictures and its sound.
 //!
 //! Sources: ISO/IEC 14496-12 §8 (boxes); ISO/IEC 14496-1 §7.2.6 (esds).
 //! Does not write files that can be decoded.
@@ -16,7 +16,7 @@ use super::movie::{
     SOUND_RATE_HZ, delay_pictures,
 };
 
-/// A written file and where its samples are.
+/// A written file and the places of its samples.
 pub(super) struct Written {
     pub(super) bytes: u64,
     /// Offsets of the samples of pictures and of sound.
@@ -30,7 +30,7 @@ impl Written {
         Written { bytes: 0, places: Default::default(), media: Vec::new() }
     }
 
-    /// Notes a sample at `offset`; returns the offset behind it.
+    /// Records a sample at `offset`; returns the offset behind it.
     pub(super) fn put(&mut self, kind: Kind, number: u64, offset: u64) -> u64 {
         let end = offset + u64::from(kind.unit(number).bytes);
         self.places[kind as usize].push(offset);
@@ -41,7 +41,7 @@ impl Written {
         end
     }
 
-    /// Notes a group, its pictures and then its sound; returns the offset behind it.
+    /// Records a group, its pictures and then its sound; returns the offset behind it.
     fn put_group(&mut self, group: u64, mut offset: u64) -> u64 {
         for kind in Kind::ALL {
             for number in Movie::group(kind, group) {

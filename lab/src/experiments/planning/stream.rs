@@ -4,7 +4,7 @@
 //!
 //! Both members read the file in the pieces of the server's planner. Two streams are scanned: one
 //! of filler with clock references, and one of pictures and sound with tables and PES packets, in
-//! which places to start are searched.
+//! which places to start are searched for.
 //!
 //! Sources: [`media::ts::Scanner`].
 //! Does not measure the disk.
@@ -28,7 +28,7 @@ use measure::memory::{Group, Member, Turns};
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// A file and what its plan has.
+/// A file and the expected content of its plan.
 struct Stream {
     name: &'static str,
     path: PathBuf,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rows of files with tracks: samples a second that are entered into a plan from the page cache,
-//! what is read for that, and the size of the plan.
+//! the bytes read for that, and the size of the plan.
 //!
 //! A movie of hours is MP4 with tables and MP4 of fragments; a shorter one is Matroska, which has
 //! no tables. Each is read in the steps of the server's planner. Before it is timed the plan is
-//! compared with the movie, sample by sample, through a file that counts what is read; a timed run
-//! is compared by its number of samples and bytes.
+//! compared with the movie, sample by sample, through a file that counts the bytes read; a timed
+//! run is compared by its number of samples and bytes.
 //!
 //! Sources: [`media::Demuxer`].
-//! Does not measure the disk, or the first 4 KiB of a file, by which a server tells its kind.
+//! Does not measure the disk, or the first 4 KiB of a file, by which a server recognises its kind.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -30,7 +30,7 @@ use measure::statistics::Figure;
 struct Format {
     name: &'static str,
     write: fn(&File, Movie) -> io::Result<Written>,
-    /// Part of the movie that is written, as each sample may take a page.
+    /// Part of the movie that is written, as each sample may occupy a page.
     part: u64,
     /// True where no sample is to be read.
     has_tables: bool,
@@ -130,7 +130,7 @@ pub(super) fn measure(
 }
 
 impl Tables {
-    /// Compares the plan with the movie; counts what is read.
+    /// Compares the plan with the movie; counts the bytes read.
     fn check(&self) -> Result<Size, String> {
         let Tables { format, file, movie, written } = self;
         let counting = CountingFile::new(file, &written.media);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lab receive`: the CPU cost and the loss of every way from socket to memory.
 //!
-//! First comes the CPU cost, on one core ([`measure::receive_bench`]): ways × sizes × streams ×
-//! forms of sending, in interleaved rounds, with sending subtracted. A way that reads at the device
-//! (`xdp`) changes the near end of the veth pair: with a program on the far end the kernel splits
-//! super-packets before the device, so the subtracted cost is measured with sending split in the
-//! same way. Then comes the loss ([`offered`]): a sender on another core at given rates.
+//! The first part is the CPU cost, on one core ([`measure::receive_bench`]): ways × sizes × streams
+//! × forms of sending, in interleaved rounds, with sending subtracted. A way that reads at the
+//! device (`xdp`) changes the near end of the veth pair: with a program on the far end the kernel
+//! splits super-packets before the device, so the subtracted cost is measured with sending split in
+//! the same way. The second part is the loss ([`offered`]): a sender on another core at given
+//! rates.
 //!
 //! Sources: the sending half (`pagewire lab paths`) for the method.
 //! Does not use network cards of this machine; receiving needs a sender behind the wire.
@@ -48,16 +49,16 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         ReceiveLoad { streams: 1, ..loads[0] }.burst(),
         ReceiveLoad { streams: 2, ..loads[0] }.burst(),
     ));
-    let mut course =
-        Course { options, bench: &bench, rounds, done: 0, steps: 0, paces: Vec::new() };
-    course.steps = loads.len() * members.len() * (rounds + 2);
+    let mut schedule =
+        Schedule { options, bench: &bench, rounds, done: 0, steps: 0, paces: Vec::new() };
+    schedule.steps = loads.len() * members.len() * (rounds + 2);
     for load in loads {
         if options.stopped() {
             break;
         }
-        course.measure(load, &members, &mut results)?;
+        schedule.measure(load, &members, &mut results)?;
     }
-    results.warn_of_paces(&course.paces);
+    results.warn_of_paces(&schedule.paces);
     offered::run(options, &bench, &cores, &members, &mut results)?;
     if options.stopped() {
         results.complete = false;
@@ -118,7 +119,7 @@ fn loads(options: &Options) -> Vec<ReceiveLoad> {
 }
 
 /// State of a run.
-struct Course<'a> {
+struct Schedule<'a> {
     options: &'a Options,
     bench: &'a Bench,
     rounds: usize,
@@ -127,7 +128,7 @@ struct Course<'a> {
     paces: Vec<f64>,
 }
 
-impl Course<'_> {
+impl Schedule<'_> {
     /// Measures all members in interleaved rounds under one load.
     fn measure(
         &mut self,
@@ -174,7 +175,7 @@ impl Course<'_> {
     }
 }
 
-/// Returns the bytes that take a third of a second.
+/// Returns the bytes whose sending lasts a third of a second.
 fn run_bytes_of(sample: &Sample) -> u64 {
     (RUN_SECONDS / sample.whole.max(0.001) * 1e9) as u64
 }

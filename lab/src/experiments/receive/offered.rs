@@ -134,35 +134,35 @@ fn offer(
             done
         });
         let (began, before) = (Instant::now(), thread_time());
-        let (mut taken, mut came_at) = (0, Instant::now());
+        let (mut received, mut received_at) = (0, Instant::now());
         let mut busy_share = 0.0;
-        // The loop goes on until the last datagram has surely been handed over.
+        // The loop continues until the last datagram has certainly been handed over.
         loop {
             let is_over = over.load(Ordering::Acquire);
-            let came = intake.take(u64::MAX, Duration::ZERO, |_, datagram| {
+            let count = intake.take(u64::MAX, Duration::ZERO, |_, datagram| {
                 std::hint::black_box(datagram.first());
             })?;
-            taken += came;
-            if came > 0 {
-                came_at = Instant::now();
+            received += count;
+            if count > 0 {
+                received_at = Instant::now();
             }
             if !is_over {
                 let wall = began.elapsed().as_secs_f64();
                 busy_share = (thread_time() - before).as_secs_f64() / wall;
             }
-            if is_over && came_at.elapsed() >= QUIET {
+            if is_over && received_at.elapsed() >= QUIET {
                 break;
             }
             std::thread::sleep(look);
         }
         let seconds = sender.join().expect("it does not panic")?;
         let sent = sent.load(Ordering::Acquire);
-        let lost_share = (sent - taken.min(sent)) as f64 / sent.max(1) as f64;
+        let lost_share = (sent - received.min(sent)) as f64 / sent.max(1) as f64;
         Ok(Offered { lost_share, busy_share, rate: sent as f64 / seconds })
     })
 }
 
-/// Sends bursts whenever they are due; returns the seconds that took.
+/// Sends bursts whenever they are due; returns the elapsed seconds.
 fn send_paced(feed: &mut BurstFeed<'_>, rate: u64) -> Result<f64, Error> {
     let began = Instant::now();
     let mut elapsed = Duration::ZERO;

@@ -3,9 +3,9 @@
 //!
 //! The recorder is this program, started again as `receive` in a second network namespace behind a
 //! veth pair, with a URL for each stream. A thread here sends the same transport stream to all URLs
-//! as RTP, evenly: each stream in turn gets a burst of ten packets, by segmented sends. Then every
-//! file is compared with the source, byte by byte, and the reported loss with the number of packets
-//! sent. The files lie in memory by default, so that no disk is measured.
+//! as RTP, evenly: one stream after the other gets a burst of ten packets, by segmented sends. Then
+//! every file is compared with the source, byte by byte, and the reported loss with the number of
+//! packets sent. The files lie in memory by default, so that no disk is measured.
 //!
 //! Sender and recorder share the cores, as on a machine that relays a stream. The recorder's CPU
 //! cost is its own processor time; softirqs of a veth pair are charged to the sender.
@@ -71,9 +71,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
                 options.progress(done, all, &format!("{streams} streams, --path {way}"));
                 done += 1;
                 let folder = scratch.target();
-                let taken = record(&network, &cores, (way, streams), (&source, &folder));
+                let result = record(&network, &cores, (way, streams), (&source, &folder));
                 ScratchDir::remove(&folder)?;
-                match taken {
+                match result {
                     Ok(point) => points.push(point),
                     Err(error) => {
                         results.complete = false;
@@ -164,10 +164,10 @@ fn send(media: &MappedFile, to: &[SocketAddr]) -> Result<Point, Error> {
         heads.extend((first..first + count).flat_map(header));
         let pieces = [Piece { offset, bytes }];
         let batch = Batch::gathered(media, count as u32, DATAGRAM_BYTES, &heads, &pieces);
-        let taken = path.send(&batch, &mut destinations[stream], &mut stats);
-        match taken {
-            Ok(taken) if u64::from(taken) == count => {}
-            Ok(taken) => return Err(failed(format!("{taken} of {count} packets left"))),
+        let result = path.send(&batch, &mut destinations[stream], &mut stats);
+        match result {
+            Ok(accepted) if u64::from(accepted) == count => {}
+            Ok(accepted) => return Err(failed(format!("{accepted} of {count} packets left"))),
             Err(error) => return Err(failed(error.to_string())),
         }
     }

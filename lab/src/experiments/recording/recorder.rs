@@ -30,8 +30,8 @@ pub(super) struct Report {
     pub(super) path: String,
     /// Datagrams of the streams.
     pub(super) received: u64,
-    /// Packets dropped for want of memory or disk, and those that its socket buffers had no room
-    /// for.
+    /// Packets dropped for lack of memory or disk space, and those for which its socket buffers had
+    /// no room.
     pub(super) dropped: u64,
     pub(super) processor_seconds: f64,
 }
@@ -79,11 +79,11 @@ impl Recorder {
             std::thread::sleep(LOOK);
         }
         let _ = self.child.kill();
-        let mut said = String::new();
+        let mut stderr_text = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
-            let _ = stderr.read_to_string(&mut said);
+            let _ = stderr.read_to_string(&mut stderr_text);
         }
-        Err(Error::Host { what: "the recorder".to_owned(), found: said.trim().to_owned() })
+        Err(Error::Host { what: "the recorder".to_owned(), found: stderr_text.trim().to_owned() })
     }
 
     /// Ends the recorder; its files are complete then.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Synthetic EPUB books: deflated chapters and stored pictures, generated from a seed.
 //!
-//! Chapters and pictures come from a stock that is made once, so that a catalogue of gigabytes
-//! takes seconds to make; the CPU cost of sealing a book does not depend on chapters it shares with
-//! another. Word frequencies are as uneven as in a language, and the text deflates to about a
-//! third; pictures are noise, as compressed pictures are to a compressor.
+//! Chapters and pictures are copied from a stock that is made once, so that a catalogue of
+//! gigabytes is made in seconds; the CPU cost of sealing a book does not depend on chapters it
+//! shares with another. Word frequencies are as uneven as in a language, and the text deflates to
+//! about a third; pictures are noise, as compressed pictures are to a compressor.
 //!
 //! Sources: PKWARE APPNOTE 6.3.10 §4.3 (archives); EPUB 3.3 §4 (required content); Zipf's law.
 //! Does not write other parts of a book (fonts, sounds, scripts), or zip64.

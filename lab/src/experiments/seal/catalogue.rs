@@ -67,9 +67,9 @@ pub(super) fn measure(
             fs::write(&path, stock.book(size, text_share))
                 .map_err(Error::host(format!("writing {}", path.display())))?;
         }
-        let taken = take(&source, &how, &settings, rounds, scratch, options);
+        let outcomes = take(&source, &how, &settings, rounds, scratch, options);
         ScratchDir::remove(&source)?;
-        add(&format!("{books} books of {kind}"), &settings, taken?, results);
+        add(&format!("{books} books of {kind}"), &settings, outcomes?, results);
     }
     Ok(())
 }
@@ -124,7 +124,7 @@ fn take(
     scratch: &mut ScratchDir,
     options: &Options,
 ) -> Result<Vec<SealOutcome>, Error> {
-    let mut taken = Vec::new();
+    let mut outcomes = Vec::new();
     // The first run is verified and not timed.
     for round in 0..=rounds {
         if options.stopped() {
@@ -147,11 +147,11 @@ fn take(
                 return Err(Error::Wrong { member: MEMBER.to_owned(), found });
             }
         } else {
-            taken.push(outcome);
+            outcomes.push(outcome);
         }
         ScratchDir::remove(&target)?;
     }
-    Ok(taken)
+    Ok(outcomes)
 }
 
 fn whole(mut outcome: SealOutcome) -> Result<SealOutcome, Error> {
@@ -165,11 +165,11 @@ fn failed(error: seal::Error) -> Error {
     Error::Host { what: "sealing a catalogue".to_owned(), found: error.to_string() }
 }
 
-fn add(folder: &str, settings: &Settings, taken: Vec<SealOutcome>, results: &mut Results) {
-    if taken.is_empty() {
+fn add(folder: &str, settings: &Settings, outcomes: Vec<SealOutcome>, results: &mut Results) {
+    if outcomes.is_empty() {
         return;
     }
-    let of = |value: fn(&SealOutcome) -> f64| Figure::of(taken.iter().map(value).collect());
+    let of = |value: fn(&SealOutcome) -> f64| Figure::of(outcomes.iter().map(value).collect());
     let row = |metric: &str, unit: &str, figure| {
         let row = Row::new("seal", MEMBER, metric, unit, figure);
         row.with(FOLDER, folder).with(THREADS, settings.threads)
@@ -178,7 +178,7 @@ fn add(folder: &str, settings: &Settings, taken: Vec<SealOutcome>, results: &mut
     let a_core = |outcome: &SealOutcome| 1e3 / outcome.cpu_s_per_gb();
     results.rows.push(row("books sealed", "MB/s", of(rate)));
     results.rows.push(row("books a core seals", "MB/s", of(a_core)));
-    let stages: Vec<Stages> = taken.iter().map(|outcome| outcome.stages).collect();
+    let stages: Vec<Stages> = outcomes.iter().map(|outcome| outcome.stages).collect();
     for (stage, samples) in shares(&stages) {
         let figure = Figure::of(samples);
         results.rows.push(row("workers' time", "%", figure).with("stage", stage));

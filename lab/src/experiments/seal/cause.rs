@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cause of a slow run, found from the counters that exceed their usual values.
 //!
-//! The first question is which process had the processors in the extra time. When it is this
-//! process, its own work grew; faults, reclaim or system time tell the kind. Otherwise other
-//! programs or the host had the cores, a device was waited for, or threads slept. A cause is named
+//! The first question is which process used the processors in the extra time. When it is this
+//! process, its own work grew; faults, reclaim or system time show the kind. Otherwise other
+//! programs or the host used the cores, a device was waited for, or threads slept. A cause is named
 //! only when it explains half of the time; otherwise the answer is `unknown`.
 //!
 //! The file-encryption paper suspected its dynamic allocation and had no counters; here each of its
@@ -19,15 +19,15 @@ use super::counters::Counters;
 /// Cause of a slow run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// Buffers came from the kernel page by page instead of from the allocator.
+    /// Buffers were allocated by the kernel page by page instead of from the allocator.
     PageFaults,
     /// Memory had to be freed or compacted before an allocation.
     Reclaim,
     /// Pages were written back, and writers were held or had to read.
     WriteBack,
-    /// Other programs had the cores.
+    /// Other programs used the cores.
     Scheduling,
-    /// The host of the virtual machine had the cores.
+    /// The host of the virtual machine used the cores.
     Stolen,
     /// Threads waited for each other's locks: the address space, the folder.
     Locks,
@@ -209,7 +209,7 @@ mod tests {
         let grew = Counters { own: 0.2, ..zero() };
         let faults = Counters { faults_minor: 500_000.0, system: 0.2, ..grew };
         assert_eq!(longer(faults), Cause::PageFaults);
-        // These faults take a tenth of the time.
+        // These faults account for a tenth of the time.
         let few = Counters { faults_minor: 50_000.0, ..faults };
         assert_eq!(longer(few), Cause::Kernel);
         assert_eq!(longer(Counters { reclaims: 3.0, ..few }), Cause::Reclaim);

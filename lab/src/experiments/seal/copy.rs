@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copy without a cipher: the CPU cost of reading and writing a folder.
 //!
-//! Every method with read(2) and write(2) has this cost, whatever its cipher: it is the lower bound
+//! Every method with read(2) and write(2) has this cost, with any cipher: it is the lower bound
 //! of a CPU cost, and most of the cost with a fast cipher. Slices are as long as the engine's, so
 //! that read data is still in the second-level cache when it is written.
 //!

@@ -26,7 +26,7 @@ pub(super) struct Counters {
     pub(super) system: f64,
     /// Processor time of all other processes, at a resolution of 10 ms.
     pub(super) others: f64,
-    /// Time that the host of a virtual machine took, at a resolution of 10 ms.
+    /// Time that the host of a virtual machine used, at a resolution of 10 ms.
     pub(super) stolen: f64,
     /// Time in which at least one thread of the machine waited for a core (pressure: cpu, some).
     pub(super) waited: f64,

@@ -33,7 +33,7 @@ struct Library {
 }
 
 /// Results of a member's rounds.
-struct Taken {
+struct MemberRuns {
     member: &'static Member,
     seconds: Vec<f64>,
     /// Processor seconds per 10⁹ bytes.
@@ -78,9 +78,9 @@ pub(super) fn measure(
             continue;
         }
         let source = Source::make(scratch, "library", library.sizes.clone())?;
-        let taken = take(members, &source, (threads, rounds), scratch, options);
+        let runs = take(members, &source, (threads, rounds), scratch, options);
         ScratchDir::remove(&source.path)?;
-        add(&library, &source, threads, taken?, results);
+        add(&library, &source, threads, runs?, results);
     }
     Ok(())
 }
@@ -118,11 +118,11 @@ fn take(
     (threads, rounds): (usize, usize),
     scratch: &mut ScratchDir,
     options: &Options,
-) -> Result<Vec<Taken>, Error> {
+) -> Result<Vec<MemberRuns>, Error> {
     let meter = Meter::of_this_process();
-    let mut taken: Vec<Taken> = members
+    let mut all_runs: Vec<MemberRuns> = members
         .iter()
-        .map(|member| Taken {
+        .map(|member| MemberRuns {
             member,
             seconds: Vec::new(),
             cpu_costs: Vec::new(),
@@ -132,72 +132,76 @@ fn take(
     for member in members {
         run(member, source, threads, scratch, Source::verify)?;
     }
-    let count = taken.len();
+    let count = all_runs.len();
     for round in 0..rounds {
         for turn in 0..count {
             if options.stopped() {
                 break;
             }
-            let taken = &mut taken[measure::schedule::in_turn(round, turn, count)];
+            let member_runs = &mut all_runs[measure::schedule::in_turn(round, turn, count)];
             let target = scratch.target();
             let begun = meter.begin();
-            let sealed = (taken.member.run)(&source.path, &target, threads);
+            let sealed = (member_runs.member.run)(&source.path, &target, threads);
             let cost = begun.end(Duration::ZERO);
-            taken.stages.extend(sealed?);
-            Source::count(taken.member, source, &target)?;
+            member_runs.stages.extend(sealed?);
+            Source::count(member_runs.member, source, &target)?;
             ScratchDir::remove(&target)?;
-            taken.seconds.push(cost.wall.as_secs_f64());
+            member_runs.seconds.push(cost.wall.as_secs_f64());
             let gigabytes = source.bytes() as f64 / 1e9;
-            taken.cpu_costs.push(cost.charged().as_secs_f64() / gigabytes);
+            member_runs.cpu_costs.push(cost.charged().as_secs_f64() / gigabytes);
         }
     }
     // An interrupted round is dropped.
-    let whole = taken.iter().map(|taken| taken.seconds.len()).min().unwrap_or(0);
-    for taken in &mut taken {
-        taken.seconds.truncate(whole);
-        taken.cpu_costs.truncate(whole);
-        taken.stages.truncate(whole);
+    let whole = all_runs.iter().map(|member_runs| member_runs.seconds.len()).min().unwrap_or(0);
+    for member_runs in &mut all_runs {
+        member_runs.seconds.truncate(whole);
+        member_runs.cpu_costs.truncate(whole);
+        member_runs.stages.truncate(whole);
     }
-    Ok(taken)
+    Ok(all_runs)
 }
 
 fn add(
     library: &Library,
     source: &Source,
     threads: usize,
-    taken: Vec<Taken>,
+    all_runs: Vec<MemberRuns>,
     results: &mut Results,
 ) {
     let row = |member: &Member, metric: &str, unit: &str, figure| {
         let row = Row::new("seal", member.name, metric, unit, figure);
         row.with(FOLDER, &library.name).with(THREADS, threads)
     };
-    let reference = taken.first().filter(|taken| !taken.seconds.is_empty());
-    let reference = reference.map(|taken| {
-        let figures = (Figure::of(taken.seconds.clone()), Figure::of(taken.cpu_costs.clone()));
-        (taken.member.name, figures)
+    let reference = all_runs.first().filter(|member_runs| !member_runs.seconds.is_empty());
+    let reference = reference.map(|member_runs| {
+        let figures =
+            (Figure::of(member_runs.seconds.clone()), Figure::of(member_runs.cpu_costs.clone()));
+        (member_runs.member.name, figures)
     });
     let Some((name, (times, cpu_costs))) = reference else { return };
-    for taken in taken {
+    for member_runs in all_runs {
         let rate = |seconds: &f64| source.bytes() as f64 / 1e6 / seconds;
-        let rates = taken.seconds.iter().map(rate).collect();
-        let (time, cpu_s_per_gb) = (Figure::of(taken.seconds), Figure::of(taken.cpu_costs));
+        let rates = member_runs.seconds.iter().map(rate).collect();
+        let (time, cpu_s_per_gb) =
+            (Figure::of(member_runs.seconds), Figure::of(member_runs.cpu_costs));
         // Speed ratio: the reference's time divided by this member's.
         let speed = times.relative_to(&time);
         let ratio = cpu_s_per_gb.relative_to(&cpu_costs);
-        results.rows.push(row(taken.member, "throughput", "MB/s", Figure::of(rates)));
+        results.rows.push(row(member_runs.member, "throughput", "MB/s", Figure::of(rates)));
         if let Some(speed) = speed {
             let metric = format!("throughput over that of {name}");
-            results.rows.push(row(taken.member, &metric, measure::memory::TIMES, speed));
+            results.rows.push(row(member_runs.member, &metric, measure::memory::TIMES, speed));
         }
-        results.rows.push(row(taken.member, "CPU cost", "s/GB", cpu_s_per_gb));
+        results.rows.push(row(member_runs.member, "CPU cost", "s/GB", cpu_s_per_gb));
         if let Some(ratio) = ratio {
             let metric = format!("relative to {name}");
-            results.rows.push(row(taken.member, &metric, "", ratio));
+            results.rows.push(row(member_runs.member, &metric, "", ratio));
         }
-        for (stage, samples) in shares(&taken.stages) {
+        for (stage, samples) in shares(&member_runs.stages) {
             let figure = Figure::of(samples);
-            results.rows.push(row(taken.member, "workers' time", "%", figure).with("stage", stage));
+            results
+                .rows
+                .push(row(member_runs.member, "workers' time", "%", figure).with("stage", stage));
         }
     }
 }
@@ -253,13 +257,14 @@ mod tests {
         let scratch = ScratchDir::new(Some(here.path())).unwrap();
         let source = Source::make(&scratch, "source", vec![1_000_000; 2]).unwrap();
         let library = Library { name: "2".to_owned(), sizes: source.sizes.clone() };
-        let taken = |index: usize, seconds: [f64; 2], cpu_costs: [f64; 2]| Taken {
+        let member_runs = |index: usize, seconds: [f64; 2], cpu_costs: [f64; 2]| MemberRuns {
             member: MEMBERS[index],
             seconds: seconds.to_vec(),
             cpu_costs: cpu_costs.to_vec(),
             stages: Vec::new(),
         };
-        let both = vec![taken(0, [4.0, 2.0], [2.0, 1.0]), taken(1, [1.0, 0.5], [0.5, 0.25])];
+        let both =
+            vec![member_runs(0, [4.0, 2.0], [2.0, 1.0]), member_runs(1, [1.0, 0.5], [0.5, 0.25])];
         let mut results = Results::new("seal", []);
         add(&library, &source, 2, both, &mut results);
         let samples = |member: &str, metric: &str| {

@@ -5,7 +5,7 @@
 //! that many cores gained little and that some runs took seconds longer than others, for a cause it
 //! could not name. The grid repeats its cells with its method, with its method and this program's
 //! cipher, and with the lanes; every slow run is reported with its cause (`outlier`, `cause`). Then
-//! come folders as publishers have them (`library`), and their books (`catalogue`).
+//! follow folders as publishers have them (`library`), and their books (`catalogue`).
 //!
 //! OpenSSL decrypts every output of every member, and the result is compared, before the member is
 //! timed. After every timed run the number and the sizes of the outputs are checked.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Outliers: runs that took much longer than others of their cell, and their causes.
+//! Outliers: runs that lasted much longer than others of their cell, and their causes.
 //!
 //! Two measures are used. The paper's is over a second above the average of all runs of the cell.
-//! It was made for runs of up to half a minute and finds nothing where a run takes a few
+//! It was made for runs of up to half a minute and finds nothing where a run lasts a few
 //! milliseconds. The second is five median absolute deviations above the average, and at least a
 //! tenth of the average, as a very calm cell has deviations of nearly zero.
 //!
 //! Sources: the file-encryption paper, section 4.4.
-//! Does not drop outliers from a figure unless its name says so.
+//! Does not drop outliers from a figure unless its name contains that.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// A run that took much longer than others of its cell.
+/// A run that lasted much longer than others of its cell.
 pub(super) struct Outlier {
     pub(super) member: &'static str,
     pub(super) kind: Kind,
@@ -58,7 +58,7 @@ impl Outlier {
     }
 }
 
-/// Finds the outliers of a cell, each once: by the paper's measure, or else by the spread.
+/// Finds the outliers of a cell, each once: by the paper's measure, or otherwise by the spread.
 pub(super) fn of(cell: &Cell) -> Vec<Outlier> {
     let times = cell.times_ms();
     let usual = Counters::usual(&cell.runs);

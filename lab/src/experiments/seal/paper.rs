@@ -3,8 +3,9 @@
 //! the number of outliers, and the best number of threads.
 //!
 //! Two processors of 2012: two Xeon E5-2640 (12 cores together, with an AES unit), and a Xeon Phi
-//! 5110P (60 cores, without). A hundred repetitions a cell. A value that the paper does not give,
-//! or that cannot be read in print, is left out. Shapes can be compared, milliseconds cannot.
+//! 5110P (60 cores, without). A hundred repetitions a cell. A value that the paper does not
+//! contain, or that cannot be read in print, is left out. Shapes can be compared, milliseconds
+//! cannot.
 //!
 //! Sources: the file-encryption paper (Shirase: parallel encryption on the many-core coprocessor
 //! Xeon Phi), tables 2 to 4 and A.1.

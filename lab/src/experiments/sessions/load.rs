@@ -31,7 +31,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) verified: bool,
     pub(crate) source: Ipv4Addr,
     pub(crate) seconds: f64,
-    /// As `--transport` of `load` has it.
+    /// Value of the option `--transport` of `load`.
     pub(crate) transport: &'static str,
 }
 
@@ -63,11 +63,11 @@ impl Load {
             line.clear();
             let read = self.lines.read_line(&mut line).map_err(Error::host(self.what.clone()))?;
             if read == 0 {
-                let mut said = String::new();
+                let mut stderr_text = String::new();
                 if let Some(mut stderr) = self.child.stderr.take() {
-                    let _ = stderr.read_to_string(&mut said);
+                    let _ = stderr.read_to_string(&mut stderr_text);
                 }
-                let found = format!("no {name}; the load ended: {}", said.trim());
+                let found = format!("no {name}; the load ended: {}", stderr_text.trim());
                 return Err(Error::Host { what: self.what.clone(), found });
             }
             let event: Value = serde_json::from_str(&line).unwrap_or_default();

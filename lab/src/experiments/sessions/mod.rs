@@ -7,7 +7,7 @@
 //! that cannot segment, so that the figure is the server's and not that of N clients on the same
 //! machine. The RTP of the others goes through a veth pair to clients that verify every packet and
 //! its time. Packets at the devices and at the clients are compared with the server's count. One
-//! server runs per point; the CPU cost is measured in slices of the time. A point takes some 20
+//! server runs per point; the CPU cost is measured in slices of the time. A point lasts some 20
 //! seconds.
 //!
 //! A point is timely when 99.9 % of the packets of every verified session arrived within 25 ms of
@@ -28,7 +28,7 @@ use self::server::{Facts, STREAM, Server};
 use self::ways::Way;
 use measure::Error;
 use measure::meter::{Cores, Meter};
-use measure::network::{Network, Sink, taken};
+use measure::network::{Network, Sink, sink_counts};
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 use measure::warning::Warning;
@@ -198,7 +198,7 @@ impl Bench {
             seconds,
             transport: way.name(),
         };
-        let sink_before = taken(&Sink::IfbSoftware)?.0;
+        let sink_before = sink_counts(&Sink::IfbSoftware)?.0;
         let whole = ramp + SETTLE_S + self.seconds as f64;
         let near = Network::SAMPLED;
         let asked_few = asked(verified, true, near, whole);
@@ -224,10 +224,10 @@ impl Bench {
             client["played"] = serde_json::Value::from(0);
         }
         let last = server.facts()?;
-        // The verified clients know from the server's BYE how many packets went through the veth
+        // The verified clients read from the server's BYE how many packets went through the veth
         // pair.
         let by_veth = client["verified"]["packets_in_all"].as_u64().unwrap_or(0);
-        let sunk_packets = taken(&Sink::IfbSoftware)?.0 - sink_before;
+        let sunk_packets = sink_counts(&Sink::IfbSoftware)?.0 - sink_before;
         let missing = way.missing(last.packets, by_veth + sunk_packets);
         let memory = late.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
         Ok(Point {

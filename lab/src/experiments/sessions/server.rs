@@ -16,7 +16,7 @@ use measure::network::Network;
 
 pub(crate) struct Server {
     child: Child,
-    /// Kept open: a server must not get SIGPIPE when nobody reads its ready line.
+    /// Kept open: a server must not get SIGPIPE when no process reads its ready line.
     stdout: BufReader<ChildStdout>,
     rtsp: String,
     http: String,
@@ -82,7 +82,7 @@ impl Server {
         command.args(["--rtp-port", &rtp_port.to_string()]);
         command.args(["--pacers", &cores.count().to_string()]);
         command.args(more);
-        // All sessions come from two addresses.
+        // All sessions have one of two client addresses.
         command.args(["--exempt-from-limits", "0.0.0.0/0"]);
         command.arg("--cache").arg(&cache).arg(folder.join(served.folder));
         command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -8,9 +8,9 @@
 //! more with TSO, which nearly every card has.
 //!
 //! The sender's core also does the receiver's work up to its socket, for both: over TCP that is
-//! reassembly and acknowledgements. How much that is depends on the receiver: the drivers of cards
-//! join segments before TCP sees them (GRO), and TCP then acknowledges many at once. Both kinds of
-//! receiver are measured; a receiver that takes segments one by one makes the server's core pay for
+//! reassembly and acknowledgements. The amount depends on the receiver: the drivers of cards join
+//! segments before TCP processes them (GRO), and TCP then acknowledges many at once. Both kinds of
+//! receiver are measured; a receiver that gets segments one by one charges the server's core for
 //! work that a client does elsewhere.
 //!
 //! Sources: veth(4), ethtool(8); Linux `Documentation/networking/segmentation-offloads.rst`.
@@ -33,7 +33,7 @@ pub(super) struct Way {
     pub(super) sink: Sink,
     /// True where the device segments TCP.
     pub(super) tso: bool,
-    /// True where the receiver joins what arrives (GRO).
+    /// True where the receiver joins received packets (GRO).
     pub(super) gro: bool,
 }
 
@@ -42,7 +42,7 @@ static UDP: Way =
 static UDP_BESIDE: Way = by_veth(Transport::Udp, false, true);
 static TCP: Way = by_veth(Transport::Tcp, false, true);
 static TCP_TSO: Way = by_veth(Transport::Tcp, true, true);
-/// To a receiver that takes packets one by one.
+/// UDP to a receiver that gets packets one by one.
 static UDP_APART: Way = by_veth(Transport::Udp, false, false);
 static TCP_APART: Way = by_veth(Transport::Tcp, false, false);
 
@@ -85,7 +85,7 @@ impl Way {
         self.transport == Transport::Udp && self.gro == other.gro
     }
 
-    /// Adds the parameters that tell the ways apart to a row.
+    /// Adds the parameters that distinguish the ways to a row.
     pub(super) fn tag(&self, row: Row) -> Row {
         let segmentation = if self.tso { "device" } else { "kernel" };
         let row = row.with("transport", self.name()).with("segmentation", segmentation);

@@ -2,7 +2,7 @@
 //! Viewers of all transports at once: processes of `pagewire load`, and a thread that downloads.
 //!
 //! Of a hundred viewers 60 play a transport stream over UDP, TCP and HTTP tunnels (most stay, some
-//! seek, pause, leave and come back, or vanish without TEARDOWN), 15 the tracks of an MP4 file, 20
+//! seek, pause, leave and return, or vanish without TEARDOWN), 15 the tracks of an MP4 file, 20
 //! are viewers of HLS, and 5 at most download parts of a file, each over a connection of its own
 //! that is closed behind it. The bytes of downloads are compared with the file.
 //!
@@ -220,7 +220,7 @@ impl Crowd {
         Ok(Crowd { loads, stop, downloads })
     }
 
-    /// Waits until all have played; `look` is called now and then, and ends them by true.
+    /// Waits until all have played; `look` is called now and then, and ends them by returning true.
     pub(super) fn finish(mut self, mut look: impl FnMut() -> bool) -> Result<CrowdFigures, Error> {
         let mut figures = CrowdFigures { is_whole: true, ..CrowdFigures::default() };
         while self.loads.iter_mut().any(|(_, load)| load.is_running()) {
@@ -364,8 +364,8 @@ fn part_is_whole(
 const TS: &str = "film.ts";
 const MP4: &str = "film.mp4";
 const HLS: &str = "hls";
-/// A viewer is harmed by a packet that comes later than that, in ms: what a player has ahead is
-/// more, and the scheduler of a busy virtual machine takes less.
+/// A viewer is harmed by a packet that is later than that, in ms: a player buffers more than that
+/// ahead, and the scheduler of a busy virtual machine delays by less.
 const JUDGED: &[&str] = &["--within", "100"];
 /// Bytes of a download: some seconds of the film, which leave at full speed.
 const PART_BYTES: u64 = 4 << 20;

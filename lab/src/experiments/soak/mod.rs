@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab soak`: viewers of every transport who come, go, seek and hang up, for half an hour
-//! at 80 % of the most that harmed nobody: lost packets, the server's memory, its descriptors.
+//! `pagewire lab soak`: viewers of every transport that join, leave, seek and vanish, for half an
+//! hour at 80 % of the largest number without a harmed viewer: lost packets, the server's memory,
+//! its descriptors.
 //!
 //! The server has one core, all viewers another. A trial of less than a minute plays twice as many
-//! viewers as the one before, until one of them is harmed (docs/load.md says how `load` judges) in
-//! three trials, one after the other; steps between find the capacity. The soak then runs against a
-//! server that was started anew. Memory is sampled at equal times. When all viewers have left, the
-//! server has some time to find out about those who left without a word, and its descriptors are
-//! counted again.
+//! viewers as the one before, until one of them is harmed (docs/load.md defines how `load` judges)
+//! in three trials, one after the other; steps between find the capacity. The soak then runs
+//! against a server that was started anew. Memory is sampled at equal times. When all viewers have
+//! left, the server has some time to detect those that vanished, and its descriptors are counted
+//! again.
 //!
 //! Sources: docs/load.md; proc(5) (`statm`, `fd`).
 //! Judges nothing: results are figures. On a machine with fewer than two cores the viewers share
@@ -61,7 +62,8 @@ struct Form {
 
 const FULL: Form = Form {
     soak: Duration::from_secs(1800),
-    // As long as viewers stay who leave or vanish: a shorter one finds more than can be held.
+    // As long as viewers stay that leave or vanish: a shorter one finds more viewers than can be
+    // held.
     trial: (Duration::from_secs(10), Duration::from_secs(40)),
     viewers: Some((200, 4000)),
     sample: Duration::from_secs(10),
@@ -138,7 +140,7 @@ impl<'a> Bench<'a> {
         pagewire::start(&setting, &["--connections-per-address".into(), "1000000".into()])
     }
 
-    /// Has the server plan each film and lay out its wire images, for this server and later ones.
+    /// Makes the server plan each film and lay out its wire images, for this server and later ones.
     fn warm_up(&self) -> Result<(), Error> {
         let running = self.start()?;
         self.trial(&running, LEAST)?;
@@ -149,7 +151,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Returns the most viewers of a trial that harmed none.
+    /// Returns the largest number of viewers of a trial without a harmed one.
     fn capacity(&self, (first, most): (usize, usize)) -> Result<usize, Error> {
         let running = self.start()?;
         let (mut good, mut bad) = (0, None);
@@ -184,7 +186,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Plays so many viewers for the time of a trial; returns who was harmed.
+    /// Plays that many viewers for the time of a trial; returns the harmed ones.
     fn trial(&self, running: &Running, viewers: usize) -> Result<Vec<String>, Error> {
         self.options.progress(0, 1, &format!("trial of {viewers} viewers"));
         let crowd = Crowd::start(&self.films, running, viewers, self.form.trial, &self.clients)?;
@@ -192,7 +194,7 @@ impl<'a> Bench<'a> {
         Ok(figures.harmed)
     }
 
-    /// Plays so many viewers; returns false where a part of them ended early.
+    /// Plays that many viewers; returns false where a part of them ended early.
     fn soak(&self, viewers: usize, results: &mut Results) -> Result<bool, Error> {
         let mut running = self.start()?;
         let descriptors = self.settled_descriptors(&running);
@@ -235,8 +237,7 @@ impl<'a> Bench<'a> {
         Ok(is_running && figures.is_whole)
     }
 
-    /// Returns how many descriptors a server has that does nothing yet: once their number is the
-    /// same for a while.
+    /// Returns the number of descriptors of an idle server, once it has been constant for a while.
     fn settled_descriptors(&self, running: &Running) -> usize {
         let mut last = running.processes.descriptors();
         let mut since = Instant::now();
@@ -250,8 +251,8 @@ impl<'a> Bench<'a> {
         last
     }
 
-    /// Waits until the server has as many descriptors as at its start; returns what it has, and the
-    /// time waited.
+    /// Waits until the server has as many descriptors as at its start; returns their number, and
+    /// the time waited.
     fn wait_for_descriptors(&self, running: &Running, start: usize) -> (usize, Duration) {
         let began = Instant::now();
         loop {
@@ -283,7 +284,7 @@ fn range_percent(samples: &[f64]) -> f64 {
     (most - least) * 100.0 * samples.len() as f64 / samples.iter().sum::<f64>()
 }
 
-/// Trials of one number of viewers, until in one nobody is harmed.
+/// Trials of one number of viewers, until one trial harms no viewer.
 const TRIES: usize = 3;
 /// Longest time over which starts are spread.
 const RAMP_MAX: Duration = Duration::from_secs(60);

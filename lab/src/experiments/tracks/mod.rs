@@ -2,12 +2,12 @@
 //! `pagewire lab tracks`: the installed server with N sessions of an MP4 file, beside the same of a
 //! transport stream by wire image: CPU cost, packets a call, lateness.
 //!
-//! Every case is a server of its own on one core, in turn, round by round: a transport stream of
-//! 5 Mb/s by `wire_sendfile`; MP4 with H.264 of the same rate as the server sends it by default;
-//! the same with AAC beside it; and the same one packet a call by `mmap_writev`. The RTP of most
-//! sessions ends in an ifb device that cannot segment; some go through a veth pair to clients that
-//! verify packets, times and frames, as in `sessions`. Sessions with a late packet or a missing one
-//! are counted.
+//! Every case is a server of its own on one core, one after the other, round by round: a transport
+//! stream of 5 Mb/s by `wire_sendfile`; MP4 with H.264 of the same rate as the server sends it by
+//! default; the same with AAC beside it; and the same one packet a call by `mmap_writev`. The RTP
+//! of most sessions ends in an ifb device that cannot segment; some go through a veth pair to
+//! clients that verify packets, times and frames, as in `sessions`. Sessions with a late packet or
+//! a missing one are counted.
 //!
 //! Sources: RFC 6184, RFC 3640, RFC 2250; docs/measuring.md.
 //! Does not decode pictures, and does not search for the largest number of sessions.

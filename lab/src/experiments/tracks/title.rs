@@ -15,7 +15,7 @@ use media::AccessUnit;
 use media::mux::Fmp4Writer;
 use media::tracks::{AacConfig, Codec, H264Config};
 
-/// Counts of what was written.
+/// Counts of the written data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Written {
     pub(super) pictures: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of sizes that the compiler knows, and loops of them that are compiled for the registers
-//! of this processor.
+//! Copies of sizes that are constant at compile time, and loops of them that are compiled for the
+//! registers of this processor.
 //!
 //! A function for AVX2 is inlined only into functions for AVX2, so a loop that inlines its loads
 //! and stores must be for AVX2, too. A [`CopyBatch`] is such a loop, written once; it is compiled

@@ -4,7 +4,7 @@
 //!
 //! The paper copies 512 bytes at a time by movdqu, and the rest by the string instruction with
 //! which the kernel copied everything. It prints no listing: figure 5 and section 8.1 imply that a
-//! step is 32 loads and stores in turn; section 6 does not name the width of the string
+//! step is 32 loads and stores alternately; section 6 does not name the width of the string
 //! instruction, and bytes are our choice.
 //!
 //! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel", section 6; Linux

@@ -42,7 +42,7 @@ pub mod status {
     pub const OUTER_IP_ERROR: u64 = 1 << 24;
     /// Packet larger than the maximum of the queue.
     pub const OVERSIZE: u64 = 1 << 25;
-    /// Packets came too fast for checksums to be verified.
+    /// Packets arrived too fast for checksums to be verified.
     pub const UNCHECKED: u64 = 1 << 26;
 
     /// First of the eight bits of errors.
@@ -116,7 +116,7 @@ impl Short {
         self.qwords[1].store(qwords[1], Ordering::Release);
     }
 
-    /// Gives the card a buffer, as a driver does: writes its address and clears the done bit.
+    /// Hands the card a buffer, as a driver does: writes its address and clears the done bit.
     #[inline]
     pub fn refill(&self, address: u64) {
         self.qwords[1].store(0, Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl Flags {
         Self(self.0 | others.0)
     }
 
-    /// Returns the union of both sets when `condition` holds, else this set.
+    /// Returns the union of both sets when `condition` holds, otherwise this set.
     #[must_use]
     pub const fn with_if(self, condition: bool, others: Self) -> Self {
         if condition { self.with(others) } else { self }

@@ -222,11 +222,11 @@ fn what_is_taken_while_a_card_writes_is_whole() {
         let short: Vec<Short> = (0..RING).map(|_| Short::default()).collect();
         let long: Vec<Long> = (0..RING).map(|_| Long::default()).collect();
         // The number of the packet is in every field.
-        let (taken, total) = (&AtomicUsize::new(0), RING * ROUNDS);
+        let (consumed, total) = (&AtomicUsize::new(0), RING * ROUNDS);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 0..total {
-                    while number >= taken.load(Ordering::Acquire) + RING {
+                    while number >= consumed.load(Ordering::Acquire) + RING {
                         std::thread::yield_now();
                     }
                     let stamp = number as u64;
@@ -255,7 +255,7 @@ fn what_is_taken_while_a_card_writes_is_whole() {
                 }
                 short[at..at + count].iter().for_each(|short| short.refill(0x1000));
                 long[at..at + count].iter().for_each(|long| long.refill(0x1000));
-                taken.store(done, Ordering::Release);
+                consumed.store(done, Ordering::Release);
             }
         });
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are broken or made to harm: each is refused, and no sample leaves the file.
+//! Tests broken and malicious files: each is refused, and no sample is outside of the file.
 
 use super::made::*;
 use super::*;
@@ -138,7 +138,7 @@ fn runs_of_fragments_that_lie() {
     assert!(film(10, 1, &[1, 0]).is_ok());
 }
 
-/// Checks what holds of every presentation.
+/// Checks the invariants of every presentation.
 fn check(found: &Presentation, bytes: usize) {
     for track in found.tracks() {
         let mut decode = 0;
@@ -212,7 +212,7 @@ fn samples_of_one_size_that_are_not_sent_cost_nothing() {
     assert_eq!(demuxer.finish(|| IDENTITY).unwrap().tracks().len(), 1);
 }
 
-/// A file with a box of zeros behind, to its end.
+/// A file followed by a box of zeros, to its end.
 struct Padded {
     film: Vec<u8>,
     bytes: u64,

@@ -44,7 +44,7 @@ fn warning_counts_bytes_and_samples() {
     assert!(warning.starts_with(expected), "{warning}");
 }
 
-/// A file that goes on behind samples that are not there is broken, and not cut off.
+/// A file that continues after missing samples is broken, not truncated.
 #[test]
 fn samples_outside_of_the_file_in_an_earlier_fragment_are_refused() {
     let mut film = pieces::fragmented(0x2_0000);
@@ -79,12 +79,12 @@ fn samples_behind_a_box_without_an_end_are_refused() {
     assert!(matches!(refused, Err(Refusal::Sample { sample: 4, .. })), "{refused:?}");
 }
 
-/// Such files once got the cure to remux them, for which ffmpeg needs the index.
+/// Such files once got the advice to remux them, for which ffmpeg needs the index.
 #[test]
 fn file_without_its_index_is_not_to_be_remuxed() {
     let film = file(&[Trak::of(1, PLACE)]);
     let moov = PLACE as usize + 1000;
-    // Within the media, behind it, and within moov; a recorder writes the size at the end.
+    // Within the media, after it, and within moov; a recorder writes the size at the end.
     let mut open = film[..moov].to_vec();
     open[16..20].fill(0);
     for file in [&film[..500], &film[..moov], &film[..moov + 20], &open] {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that were put one behind the other (`cat a.mp4 b.mp4`): the first is streamed, and the
-//! rest is named.
+//! Concatenated files (`cat a.mp4 b.mp4`): the first is streamed, and the rest is named.
 
 use super::made::*;
 use super::*;
@@ -10,7 +9,7 @@ fn film() -> Vec<u8> {
     file(&[Trak::of(1, PLACE)])
 }
 
-/// A film of fragments of which the first says when it is decoded.
+/// A film of fragments of which the first gives its decoding time.
 fn fragmented(time: u32) -> Vec<u8> {
     let film = pieces::fragmented(0);
     let moof = |number: usize| {
@@ -23,7 +22,7 @@ fn fragmented(time: u32) -> Vec<u8> {
     film
 }
 
-/// The samples of each track of what is streamed, and where the rest begins by the warning.
+/// Returns the samples of each streamed track, and the start of the rest, from the warning.
 fn streamed(file: &[u8]) -> (Vec<usize>, Option<usize>) {
     let found = demux(file).unwrap();
     assert_eq!(demux_by(file, 3), Ok(found.clone()));
@@ -51,7 +50,7 @@ fn a_film_behind_another_is_named() {
     }
 }
 
-/// Recorders write both in front of each part, or the index at the end as well.
+/// Recorders write both before each part, or the index at the end as well.
 #[test]
 fn an_index_that_is_repeated_begins_no_film() {
     assert_eq!(streamed(&[fragmented(0), fragmented(90_000)].concat()), (vec![8, 4], None));

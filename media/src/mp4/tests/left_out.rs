@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tracks that are left out, each with its reason, beside one that is sent.
+//! Omitted tracks, each with its reason, beside one that is sent.
 
 use super::made::*;
 use super::*;
@@ -39,7 +39,7 @@ fn other_codecs_are_named() {
     assert!(odd.starts_with(r"track 9 (\xff\n\x1bx): "), "{odd}");
 }
 
-/// Without a word of pictures where the sound alone is at fault, and the other way round.
+/// The reason does not mention pictures if only the sound is at fault, and vice versa.
 #[test]
 fn other_codecs_have_cures_by_the_handler() {
     for (handler, words, codec, other) in [

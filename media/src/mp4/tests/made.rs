@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files made by hand: boxes put together byte by byte, so that any of them can lie.
+//! Synthetic files, built byte by byte, so that any box can be wrong.
 
 /// A box.
 pub(super) fn boxed(code: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
@@ -84,7 +84,7 @@ impl Trak {
         }
     }
 
-    /// The same without samples, for fragments.
+    /// Creates the same without samples, for fragments.
     pub(super) fn empty(id: u32) -> Trak {
         Trak {
             stts: table(b"stts", 2, &[]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the demuxer with files made by hand. `media/tests/mp4_ffprobe.rs` has real ones.
+//! Tests of the demuxer with synthetic files. `media/tests/mp4_ffprobe.rs` has real ones.
 
 mod broken_files;
 mod cut_off;

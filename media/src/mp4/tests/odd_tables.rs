@@ -56,7 +56,7 @@ fn marks_that_go_back_are_ignored() {
     assert_eq!(starts, [true, false, false, true, false, true]);
 }
 
-/// Six pictures of 12 bytes behind each other: P, IDR, P, P with a recovery point, P, P.
+/// Six adjacent pictures of 12 bytes: P, IDR, P, P with a recovery point, P, P.
 const PICTURES: [[u8; 12]; 6] = {
     const IDR: [u8; 12] = [0, 0, 0, 8, 0x65, 0x88, 0, 0, 0, 0, 0, 0];
     const P: [u8; 12] = [0, 0, 0, 8, 0x41, 0xc0, 0, 0, 0, 0, 0, 0];
@@ -104,8 +104,8 @@ fn a_table_of_starts_that_were_found_is_the_table_of_starts_that_were_marked() {
     assert_eq!(found.tracks()[0].samples, marked.tracks()[0].samples);
 }
 
-/// A file of fragments of three pictures of so many bytes, of 40 ms each and with these flags, that
-/// begin at these times.
+/// Creates a file of fragments of three pictures of this many bytes, of 40 ms each and with these
+/// flags, which begin at these times.
 fn fragmented(times: &[u64], bytes: u32, flags: u32) -> Vec<u8> {
     let pictures = Trak { entries: vec![h264_entry()], ..Trak::empty(1) };
     let trex = boxed(b"trex", &[&words(&[0, 1, 1, 40, bytes, flags])]);

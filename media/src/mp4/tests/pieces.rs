@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are sound: tables and fragments of every shape.
+//! Tests valid files: tables and fragments of every shape.
 
 use std::ops::Range;
 
@@ -164,8 +164,9 @@ fn traf(track: u32, flags: u32, fields: &[u32], runs: &[(u32, &[u32])]) -> Vec<u
     boxed(b"traf", &[&header, &runs])
 }
 
-/// `moov` of a track of pictures, one of subtitles and one of sound, and two fragments. Those flags
-/// of `tfhd` say where the samples count from: the fragment, or the track fragment before.
+/// `moov` of a track of pictures, one of subtitles and one of sound, and two fragments. The flags
+/// `base` of `tfhd` select the origin of the data offsets: the fragment, or the track fragment
+/// before.
 pub(super) fn fragmented(base: u32) -> Vec<u8> {
     let pictures = Trak { entries: vec![h264_entry()], ..Trak::empty(1) };
     let subtitles = Trak { entries: vec![sound_entry(b"tx3g", &[])], ..Trak::empty(2) };
@@ -182,7 +183,7 @@ pub(super) fn fragmented(base: u32) -> Vec<u8> {
         let mut subtitles = traf(2, base | 0x10, &[4], &[(0, &[2])]);
         let mut sound = traf(3, base | 0x8, &[20], &[(0x200, &[2, 30, 31])]);
         if base != 0 {
-            // From the fragment: the places have to be said.
+            // Offsets count from the fragment: each run has to give its own.
             subtitles = traf(2, base | 0x10, &[4], &[(1, &[2, 457])]);
             sound = traf(3, base | 0x8, &[20], &[(0x201, &[2, 465, 30, 31])]);
         }
@@ -335,11 +336,11 @@ fn a_million_samples_are_read_in_less_than_three_seconds() {
     let mut demuxer = Mp4Demuxer::new(film.len() as u64);
     while !demuxer.advance(&disk, 10_000).unwrap() {}
     let found = demuxer.finish(|| IDENTITY).unwrap();
-    let taken = begun.elapsed().as_secs_f64();
+    let elapsed_s = begun.elapsed().as_secs_f64();
     assert_eq!(found.tracks()[0].samples.len(), count as usize);
     assert_eq!(found.sample_bytes(), u64::from(bytes));
-    println!("{:.1} million samples a second", f64::from(count) / taken / 1e6);
-    assert!(taken < 3.0, "{taken} s");
+    println!("{:.1} million samples a second", f64::from(count) / elapsed_s / 1e6);
+    assert!(elapsed_s < 3.0, "{elapsed_s} s");
 }
 
 #[test]

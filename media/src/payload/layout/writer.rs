@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes a [`Layout`]: payloaders add the packets of a chapter, unit by unit.
 //!
-//! Limits of a chapter are kept here; what is beyond them is a fault of the layout.
+//! Enforces the limits of a chapter; samples beyond them are counted as faults of the layout.
 //!
 //! Sources: those of [`super`].
 
@@ -18,15 +18,15 @@ use crate::tracks::TRACKS_MAX;
 #[derive(Debug, Default)]
 pub struct LayoutWriter {
     layout: Layout,
-    /// Units that have been looked for.
+    /// Units that have been read.
     units_read: u32,
     /// Other tracks, with which the limits of a chapter are shared.
     others: u32,
 }
 
 impl LayoutWriter {
-    /// A writer for one of so many tracks of a file: together they have [`PACKETS_MAX`] packets in
-    /// a chapter, and read [`UNITS_READ_MAX`] units.
+    /// Creates a writer for one of this number of tracks of a file: together they have
+    /// [`PACKETS_MAX`] packets in a chapter, and read [`UNITS_READ_MAX`] units.
     pub fn shared_by(tracks: usize) -> LayoutWriter {
         let others = tracks.clamp(1, TRACKS_MAX) as u32 - 1;
         LayoutWriter { others, ..LayoutWriter::default() }
@@ -42,7 +42,7 @@ impl LayoutWriter {
         self.stepped_unit(times, 0);
     }
 
-    /// Begins a unit whose packets have timestamps of their own, `timestamp_step` apart.
+    /// Starts a unit whose packets have separate timestamps, `timestamp_step` apart.
     pub fn stepped_unit(&mut self, times: UnitTimes, timestamp_step: u16) {
         let layout = &mut self.layout;
         layout.units.pop_if(|last| last.first_packet == layout.packets);
@@ -64,9 +64,9 @@ impl LayoutWriter {
         });
     }
 
-    /// Adds packets that carry `bytes` and nothing of the file, `each` of them a packet: what was
-    /// made when the chapter was laid out. Counts a fault instead where `bytes` are not a multiple
-    /// of `each`, or a packet would be larger than it may be.
+    /// Adds packets that carry `bytes` and nothing of the file, `each` bytes per packet: generated
+    /// when the chapter was laid out. Counts a fault instead if `bytes` are not a multiple of
+    /// `each`, or a packet would be larger than it may be.
     ///
     /// Returns true if they were added.
     pub fn rows(&mut self, bytes: &[u8], each: usize) -> bool {
@@ -96,8 +96,8 @@ impl LayoutWriter {
         true
     }
 
-    /// Adds one packet: `head` behind the RTP header, then `pieces` of the file. Counts a fault
-    /// instead where it is empty or larger than a packet may be.
+    /// Adds one packet: `head` after the RTP header, then `pieces` of the file. Counts a fault
+    /// instead if it is empty or larger than a packet may be.
     ///
     /// Returns true if it was added.
     pub fn packet(&mut self, head: &[u8], pieces: &[FilePiece], is_marked: bool) -> bool {
@@ -112,10 +112,9 @@ impl LayoutWriter {
         self.row(head, pieces, packet, Fragments::Alike, is_marked)
     }
 
-    /// Adds the fragments of `piece`: each has `head` (with what [`Fragments`] says) behind the RTP
-    /// header. All are as long as a packet may be, but the last: so long rows of a track have
-    /// packets of one size, and a socket is told the size for segmentation once and not for every
-    /// picture.
+    /// Adds the fragments of `piece`: each has `head` (modified by [`Fragments`]) after the RTP
+    /// header. All but the last have the largest size of a packet: so long rows of a track have
+    /// packets of one size, and the segment size of a socket is set once and not for every picture.
     ///
     /// Returns true if they were added.
     pub fn fragments(
@@ -143,7 +142,7 @@ impl LayoutWriter {
     }
 
     /// Adds packets of `piece` alone, `each` bytes in all but the last, which may be shorter.
-    /// Counts a fault instead where a packet would be larger than it may be.
+    /// Counts a fault instead if a packet would be larger than it may be.
     ///
     /// Returns true if they were added.
     pub fn slices(&mut self, piece: FilePiece, each: usize) -> bool {
@@ -159,8 +158,8 @@ impl LayoutWriter {
         self.layout.faults = self.layout.faults.saturating_add(1);
     }
 
-    /// Counts a unit that is about to be read from the file, of any kind; false, and a fault, where
-    /// the chapter has had the track's share of [`UNITS_READ_MAX`].
+    /// Counts a unit that is about to be read from the file, of any kind; false, and a fault, if
+    /// the chapter has used the track's share of [`UNITS_READ_MAX`].
     pub fn reads_unit(&mut self) -> bool {
         self.units_read += 1;
         let units_max = UNITS_READ_MAX / (self.others + 1);
@@ -172,7 +171,7 @@ impl LayoutWriter {
         is_allowed
     }
 
-    /// True when the chapter takes no more packets.
+    /// True if the chapter is full.
     pub fn is_full(&self) -> bool {
         self.layout.packets >= self.packets_max()
     }
@@ -223,8 +222,8 @@ impl LayoutWriter {
         true
     }
 
-    /// The layout, with all bytes of its packets in memory: the ranges that were written are those
-    /// of `media`, not of a file. Panics if they do not lie in it.
+    /// Returns the layout, with all bytes of its packets in memory: the written ranges are those of
+    /// `media`, not of a file. Panics if they exceed it.
     pub fn finish_with(self, media: &[u8]) -> Layout {
         self.finish().with_media(media)
     }

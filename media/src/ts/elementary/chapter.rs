@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets of a chapter of an elementary stream, with all their bytes in memory.
+//! Lays out the packets of a chapter of an elementary stream, with all their bytes in memory.
 //!
-//! The access units of the chapter are taken out of the packets of the transport stream; in the
-//! place of start codes NAL units get lengths, as a file with tracks has them. From there on the
-//! payload formats are the same ([`crate::payload`]); what they say of the file is said of these
-//! bytes. Costs a read of the file from the chapter's first unit to its last and three copies of
-//! the units' bytes, once for all sessions.
+//! The access units of the chapter are extracted from the packets of the transport stream. Lengths
+//! replace the start codes of NAL units, as in a file with tracks. From there on the payload
+//! formats are the same ([`crate::payload`]); their file offsets refer to these bytes in memory.
+//! Costs a read of the file from the chapter's first unit to its last and three copies of the
+//! units' bytes, once for all sessions.
 //!
 //! Sources: ISO/IEC 14496-10 annex B, ISO/IEC 23008-2 annex B (start codes); ISO/IEC 14496-15
 //! §5.3.2 (lengths).
-//! Does not keep trailing zeros of NAL units, which are padding.
+//! Does not preserve trailing zeros of NAL units, which are padding.
 
 use std::io;
 use std::ops::Range;
@@ -24,9 +24,9 @@ use crate::ts::packet_reader::{PacketBytes, PacketReader};
 use crate::ts::{HEADER_BYTES, TsHeader, TsPacket};
 use crate::{ReadAt, TS_PACKET_BYTES};
 
-/// Lays out the packets of track number `track` in a chapter of the elementary streams of the
+/// Lays out the packets of a track (index `track`) in a chapter of the elementary streams of the
 /// transport stream with this plan, as [`crate::payload::lay_out`] does for files with tracks.
-/// Units that the file does not have as they were found are left out and counted
+/// Units that changed in the file since they were found are omitted and counted
 /// ([`Layout::faults`]). The layout has no ranges of the file.
 ///
 /// # Errors
@@ -56,9 +56,9 @@ pub fn lay_out_elementary(
 }
 
 /// Appends samples of a track (index, numbers) in the elementary streams of the transport stream
-/// with these packets to `media`, NAL units behind their lengths, and returns them with their
-/// offsets there. The sample before one that the file does not have as it was found lasts as long
-/// as both.
+/// with these packets to `media`, NAL units after their lengths, and returns them with their
+/// offsets there. If a sample changed in the file since it was found, the previous sample is
+/// extended by its duration.
 ///
 /// # Errors
 /// `file` cannot be read.
@@ -77,7 +77,7 @@ pub fn copy_elementary<'p>(
         let at = number.checked_sub(1).filter(|_| numbers.end > numbers.start)?;
         place(places, track.samples.sample(at).file_offset).map(|(packet, _)| packet)
     };
-    // Each packet once, or twice where units share it.
+    // Each packet is read once, or twice if units share it.
     let span = packet(numbers.end).zip(packet(numbers.start + 1));
     let span = span.map_or(0, |(last, first)| last.saturating_sub(first));
     let (mut unit, mut left) = (Vec::new(), CHAPTER_PACKETS_MAX + 2 * span);
@@ -95,7 +95,7 @@ pub fn copy_elementary<'p>(
     Ok(samples)
 }
 
-/// Takes access units out of packets.
+/// Extracts access units from packets.
 struct UnitReader<'a, F: ?Sized> {
     places: PacketPlaces<'a>,
     packets: PacketReader<'a, F>,
@@ -104,8 +104,9 @@ struct UnitReader<'a, F: ?Sized> {
 }
 
 impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
-    /// Appends a sample as files with tracks have it to the second of these and gives it its place
-    /// there; false, and no bytes, where the file does not have it. The first is a buffer.
+    /// Appends a sample to `media` in the form of files with tracks and stores its position there
+    /// in `sample`. Returns false, and appends nothing, if the file does not contain it. `unit` is
+    /// a buffer.
     fn copy(
         &mut self,
         codec: &Codec,
@@ -125,8 +126,8 @@ impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
         Ok(is_whole)
     }
 
-    /// Adds the unit of so many `bytes` whose first byte lies at `file_offset`; false where the
-    /// file does not have it. `left` counts down the packets that may be read.
+    /// Appends the unit of size `bytes` whose first byte lies at `file_offset`; false if the file
+    /// does not contain it. `left` counts down the packets that may be read.
     fn read(
         &mut self,
         file_offset: u64,
@@ -169,13 +170,13 @@ impl<F: ReadAt + ?Sized> UnitReader<'_, F> {
             unit.extend(part.bytes.iter().take(wanted - unit.len()));
             self.last = Some((number, bytes));
         }
-        // What was read behind the last packet of the unit is read again.
+        // Packets after the last packet of the unit are read again for the next.
         Ok(true)
     }
 }
 
-/// Number of the packet in which a byte of the file lies, and its place there; none for a byte
-/// that is in no packet's payload.
+/// Returns the number of the packet that contains a byte of the file, and its offset there; none
+/// for a byte outside of packet payloads.
 fn place(places: PacketPlaces<'_>, file_offset: u64) -> Option<(u64, usize)> {
     let PacketPlaces { stride, extents, .. } = places;
     let after = extents.partition_point(|extent| extent.file_offset <= file_offset);
@@ -186,7 +187,7 @@ fn place(places: PacketPlaces<'_>, file_offset: u64) -> Option<(u64, usize)> {
     is_there.then_some((extent.first_ts_packet + packet, at))
 }
 
-/// Adds the NAL units of an access unit to `out`, each behind its length.
+/// Appends the NAL units of an access unit to `out`, each after its length.
 fn with_lengths(unit: &[u8], out: &mut Vec<u8>) {
     for nal in started_nals(unit) {
         const { assert!(LENGTH_BYTES as usize == size_of::<u32>()) };
@@ -195,5 +196,5 @@ fn with_lengths(unit: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Packets that are read for a chapter: 250 MB, a second of 2 Gb/s.
+/// Packets that are read for a chapter: 250 MB, a second at 2 Gb/s.
 const CHAPTER_PACKETS_MAX: u64 = 250_000_000 / TS_PACKET_BYTES as u64;

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of recordings made by hand, cut while they grow: each can be played by itself, and
-//! keeps the durations that were promised, whatever the source does.
+//! Tests segments of generated recordings, cut while they grow: each is playable by itself and
+//! keeps the promised durations, whatever the source sends.
 
 use super::tests::{IDENTITY, Muxer, PICTURE, PICTURES, SOUND, picture};
 use crate::growing_segments::{GrowingSegment, GrowingSegments};
 use crate::{Scanner, SegmentPlan, TICKS_PER_SECOND, TS_PACKET_BYTES};
 
-/// Units of 90 kHz a second, and pictures.
+/// Units of 90 kHz per second, and pictures per second.
 const SECOND: u64 = 90_000;
 const RATE: u64 = SECOND / PICTURE;
 
-/// Packets after which the file is looked at again: a few pictures, and all.
+/// Packets between two looks at the file: a few pictures, or the whole file.
 const LOOKS: [usize; 2] = [13, usize::MAX / TS_PACKET_BYTES];
 
-/// Types of sound.
+/// Stream types of audio.
 const AAC: u8 = SOUND.1;
 const MPEG_SOUND: u8 = 0x04;
 
-/// A source of pictures, each with a clock reference; tables come behind every tenth.
+/// A source of pictures, each with a clock reference; tables follow every tenth.
 struct Source {
     muxer: Muxer,
     /// Times of the next picture and of the clock.
     time: u64,
     clock: u64,
-    /// A key frame is one picture in so many.
+    /// Distance of key frames, in pictures.
     keys: u64,
     number: u64,
     pictures: (u16, u8),
@@ -67,7 +67,7 @@ impl Source {
         self
     }
 
-    /// Sends clock references alone.
+    /// Sends only clock references.
     fn send_clock(mut self, pictures: u64) -> Source {
         for _ in 0..pictures {
             self.muxer.clock(self.clock);
@@ -76,26 +76,26 @@ impl Source {
         self
     }
 
-    /// Leaves out this time, of pictures and of the clock.
+    /// Skips this much time of the pictures and of the clock.
     fn skip(mut self, [pictures, clock]: [u64; 2]) -> Source {
         self.time += pictures;
         self.clock += clock;
         self
     }
 
-    /// Has other streams from the next tables on.
+    /// Changes the streams from the next tables on.
     fn with(self, sound: u8, others: &[(u16, u8)]) -> Source {
         Source { sound, others: others.to_vec(), ..self }
     }
 
-    /// Sends tables now.
+    /// Sends tables immediately.
     fn now(mut self) -> Source {
         self.tables();
         self
     }
 
-    /// Returns its segments, which were cut while it was recorded; each look has so many packets
-    /// more. They and their parts keep the rules of playlists.
+    /// Returns its segments, cut during recording; each look adds `packets` packets. Checks that
+    /// the segments and their parts follow the rules of playlists.
     fn recorded(&self, packets: usize) -> GrowingSegments {
         let file = &self.muxer.bytes[..];
         let mut scanner = Scanner::new();
@@ -145,14 +145,14 @@ fn assert_rules(growing: &GrowingSegments, file: &[u8]) {
     assert_eq!(end.0, file.len() as u64);
 }
 
-/// Times from the ends of segments to the next, in units of 90 kHz, of those that are no rounding.
+/// Returns the gaps between segments that exceed rounding, in units of 90 kHz.
 fn holes(growing: &GrowingSegments) -> Vec<u64> {
     let pairs = growing.list().windows(2);
     let holes = pairs.map(|pair| pair[1].start - pair[0].start - pair[0].ticks);
     holes.map(|ticks| ticks / 300).filter(|&hole| hole > PICTURE).collect()
 }
 
-/// Starts of segments that begin with a break, in seconds.
+/// Returns the starts of segments that begin with a discontinuity, in seconds.
 fn breaks(growing: &GrowingSegments) -> Vec<u64> {
     let starts = growing.list().iter().filter(|one| one.is_break).map(|one| one.start);
     starts.map(|start| start / TICKS_PER_SECOND).collect()
@@ -174,7 +174,7 @@ fn what_was_not_sent_is_between_segments() {
 #[test]
 fn streams_without_pictures_are_cut_by_the_clock() {
     let silent = || Source::new(50).send(10 * RATE + 7).send_clock(8 * RATE);
-    // Times of pictures go on with the clock, or stay behind it.
+    // The times of pictures either continue with the clock or lag behind it.
     for source in [silent().skip([8 * SECOND, 0]).send(10 * RATE), silent().send(20 * RATE)] {
         for packets in LOOKS {
             let growing = source.recorded(packets);
@@ -251,13 +251,13 @@ fn segments_without_a_key_frame_begin_with_tables() {
 fn tables_that_name_other_sound_are_a_break() {
     const DATA: (u16, u8) = (0x1a0, 0x06);
     let source = Source::new(50).send(9 * RATE).with(MPEG_SOUND, &[]).send(10 * RATE);
-    // Data is no break.
+    // A data stream causes no discontinuity.
     let source = source.with(MPEG_SOUND, &[DATA]).send(10 * RATE);
     let source = source.with(AAC, &[DATA]).send(10 * RATE);
     for packets in LOOKS {
         assert_eq!(breaks(&source.recorded(packets)), [10, 30]);
     }
-    // Wherever they come in a segment.
+    // The same at any position of the tables within a segment.
     for into in [3, 15, 24, 25, 26] {
         let source = Source::new(1).send(10 * RATE + into).with(MPEG_SOUND, &[]).send(5 * RATE);
         let growing = source.recorded(LOOKS[0]);
@@ -266,11 +266,11 @@ fn tables_that_name_other_sound_are_a_break() {
         let picture = start.div_ceil(300) / PICTURE;
         assert!(picture.abs_diff(next_tables) <= 1, "{into}: {picture} {next_tables}");
     }
-    // With a clock that is set anew they are one break.
+    // Together with a clock reset they cause one discontinuity.
     let jump = [1000 * SECOND; 2];
     let set = Source::new(50).send(10 * RATE + 5).with(MPEG_SOUND, &[]).skip(jump);
     assert_eq!(breaks(&set.now().send(10 * RATE).recorded(LOOKS[0])), [10]);
-    // Those that change with each fifth picture are no break each.
+    // Tables that change with every tenth picture do not each cause a discontinuity.
     let mut flapping = Source::new(2);
     for number in 0..200 {
         flapping = flapping.with([AAC, MPEG_SOUND][number % 2], &[]).send(10);
@@ -278,7 +278,7 @@ fn tables_that_name_other_sound_are_a_break() {
     let breaks = breaks(&flapping.recorded(LOOKS[0]));
     assert!((80..=100).contains(&breaks.len()), "{breaks:?}");
 
-    // So it is in the file that is whole.
+    // The same discontinuities are in the complete file.
     let file = &source.muxer.bytes[..];
     let mut scanner = Scanner::new();
     scanner.feed(file);

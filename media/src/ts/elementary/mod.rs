@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elementary streams of a transport stream as tracks, for clients that cannot demultiplex one.
+//! Demultiplexes the elementary streams of a transport stream into tracks, for clients that cannot
+//! do so.
 //!
-//! [`ElementaryDemuxer`] goes through the packets of a file that has a [`PacketPlan`] and notes
-//! where each access unit begins; the streams are those of the programme that the plan follows.
-//! The result is a [`Presentation`] whose samples lie in the file with headers of packets
-//! between their bytes: a sample's place is that of its first byte, its size that of the unit in
-//! the elementary stream. The packets of a chapter ([`lay_out_elementary`]) are laid out with all
-//! their bytes in memory, so sending reads no file.
+//! [`ElementaryDemuxer`] reads the packets of a file that has a [`PacketPlan`] and records the
+//! start of each access unit; the streams are those of the programme that the plan follows. The
+//! result is a [`Presentation`] whose samples are interrupted by packet headers in the file: a
+//! sample's offset is that of its first byte, its size that of the unit in the elementary stream.
+//! The packets of a chapter ([`lay_out_elementary`]) are laid out with all their bytes in memory,
+//! so sending reads no file.
 //!
-//! Where the programme's map names other PIDs later, a track goes on with the first stream of its
-//! type there; a stream that no map of the beginning has is named among those left out. Costs one
-//! read of the file, about a nanosecond for each byte that is looked at (the beginnings of
-//! pictures) and 10 for each packet; 28 bytes of memory a sample.
+//! If the programme's map later names other PIDs, a track continues with the first stream of its
+//! type there; a stream that is in no map of the beginning is reported as left out. Costs one read
+//! of the file, about a nanosecond per examined byte (the beginnings of pictures) and 10 per
+//! packet; 28 bytes of memory per sample.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets), §2.4.4 (tables).
-//! Does not join a stream that comes back with other parameters: pictures bring their own, and
-//! frames of sound of another rate, of other channels or another codec are left out and named.
+//! Does not join a stream that resumes with other parameters: video carries its own, and audio
+//! frames of another rate, channel count or codec are left out and reported.
 
 mod chapter;
 mod payload;
@@ -48,29 +49,30 @@ use crate::tracks::{
 };
 use crate::{Damage, DemuxError, ReadAt, Refusal};
 
-/// Finds the access units of a transport stream's elementary streams, some packets a call.
+/// Finds the access units of a transport stream's elementary streams, some packets per call.
 pub struct ElementaryDemuxer {
     file_bytes: u64,
-    /// Index of the next packet; the programme is not known before the first.
+    /// Index of the next packet; none until the programme was determined.
     next: Option<u64>,
     tables: TableReader,
-    /// True when the map in force is one of the programme.
+    /// True if the current map belongs to the chosen programme.
     is_joined: bool,
-    /// True for a part of a file: its PIDs are those of the part before, and may all be gone.
+    /// True for a part of a file: its PIDs are those of the previous part, and may all be absent
+    /// from its map.
     is_part: bool,
-    /// Index of the stream of each PID, plus one.
+    /// Index of the stream of each PID, plus one; 0 for other PIDs.
     targets: Box<[u8; PIDS]>,
     streams: Vec<EsTrack>,
     left_out: Vec<LeftOut>,
     bases: TimeBases,
 }
 
-/// A stream that is to be a track.
+/// A stream that becomes a track.
 #[derive(Debug)]
 struct EsTrack {
     /// Its first PID.
     id: u16,
-    /// Its PID at present.
+    /// Its current PID.
     pid: u16,
     stream_type: u8,
     coding: Coding,
@@ -83,17 +85,17 @@ struct EsTrack {
 enum EsUnits {
     Pictures(Box<Pictures>),
     Sound(Box<Sound>),
-    /// It is left out for this reason.
+    /// The stream is left out for this reason.
     LeftOut(String),
 }
 
 impl ElementaryDemuxer {
-    /// The demuxer of the file with this plan.
+    /// Creates the demuxer of the file with this plan.
     pub fn new(plan: &PacketPlan) -> ElementaryDemuxer {
         ElementaryDemuxer::of_file(plan.file_bytes())
     }
 
-    /// The demuxer of a file of so many bytes.
+    /// Creates the demuxer of a file of this size.
     fn of_file(file_bytes: u64) -> ElementaryDemuxer {
         ElementaryDemuxer {
             file_bytes,
@@ -108,11 +110,11 @@ impl ElementaryDemuxer {
         }
     }
 
-    /// Goes on for about `packets` packets; true when all of the file is read. `plan` is that with
-    /// which the demuxer was made.
+    /// Reads about `packets` further packets. Returns true at the end of the file. `plan` must be
+    /// the one passed to [`new`](Self::new).
     ///
     /// # Errors
-    /// The file cannot be sent as elementary streams, or not be read.
+    /// The file cannot be sent as elementary streams, or cannot be read.
     pub fn advance(
         &mut self,
         plan: &PacketPlan,
@@ -140,13 +142,13 @@ impl ElementaryDemuxer {
         Ok(false)
     }
 
-    /// Bytes of the file up to the next packet; 0 before the first.
+    /// Returns the bytes of the file up to the next packet; 0 before the first.
     pub fn position(&self, plan: &PacketPlan) -> u64 {
         let next = self.next.unwrap_or(0);
         plan.ts_run(next, 1).map_or(plan.file_bytes(), |(offset, _)| offset)
     }
 
-    /// Looks for the streams of the programme in the file's beginning.
+    /// Searches the file's beginning for the streams of the programme.
     fn find_programme(
         &mut self,
         plan: &PacketPlan,
@@ -166,22 +168,22 @@ impl ElementaryDemuxer {
         Ok(())
     }
 
-    /// Parts of a file with this plan and these programmes that have no track, by its beginning:
-    /// other programmes, and streams whose coding has none.
+    /// Returns the parts of a file with this plan and these programmes that have no track, judged
+    /// from its beginning: other programmes, and streams with an unsupported coding.
     pub(crate) fn unsent(plan: &PacketPlan, programmes: &[Programme]) -> Vec<LeftOut> {
         let mut demuxer = ElementaryDemuxer::new(plan);
         demuxer.choose(plan.streams(), programmes);
         demuxer.left_out
     }
 
-    /// Chooses the programme that has most of the streams that are `followed`, the first of equal
-    /// ones, and takes its streams.
+    /// Chooses the programme that has most of the `followed` streams, the first of equal ones, and
+    /// adds its streams.
     fn choose(&mut self, followed: &[ElementaryStream], programmes: &[Programme]) {
         let is_followed = |pid: u16| followed.iter().any(|stream| stream.pid == pid);
         let shared = |programme: &Programme| {
             programme.tracks.iter().filter(|track| is_followed(track.pid)).count()
         };
-        // The last of equal ones would win.
+        // `max_by_key` returns the last of equal ones.
         let chosen = programmes.iter().rev().max_by_key(|programme| shared(programme));
         for other in programmes.iter().filter(|&other| chosen.is_some_and(|one| one != other)) {
             let Programme { number, map_pid, tracks, .. } = other;
@@ -233,7 +235,7 @@ impl ElementaryDemuxer {
     fn feed(&mut self, offset: u64, packet: &TsPacket<'_>) {
         let pid = packet.header.pid();
         if self.tables.pids().any(|table| table == pid) && !packet.header.is_damaged() {
-            // The packet's number is used for the place of tables alone, which is not asked for.
+            // The packet's number only determines the position of tables, which is not needed here.
             if self.tables.feed(0, packet) != TableChange::None
                 && let Some(map) = self.tables.map().cloned()
             {
@@ -246,8 +248,8 @@ impl ElementaryDemuxer {
         }
     }
 
-    /// Follows the map at `offset` to other PIDs. Maps of other programmes at the file's beginning
-    /// are ignored.
+    /// Applies the map at `offset`, which may name other PIDs. Maps of other programmes at the
+    /// file's beginning are ignored.
     fn follow(&mut self, offset: u64, map: &ProgrammeMap) {
         let is_own = |stream: &EsTrack, &(pid, kind): &(u16, u8)| {
             (stream.pid, stream.stream_type) == (pid, kind)
@@ -272,7 +274,8 @@ impl ElementaryDemuxer {
         }
         self.targets.fill(0);
         for (index, stream) in self.streams.iter().enumerate() {
-            // What has its PID in the meantime is another's.
+            // If the map gives its PID to another stream type, packets of the PID belong to that
+            // stream.
             let is_other =
                 |&(pid, kind): &(u16, u8)| pid == stream.pid && kind != stream.stream_type;
             if !map.streams.iter().any(is_other) {
@@ -282,7 +285,7 @@ impl ElementaryDemuxer {
         free.into_iter().for_each(|(pid, kind)| self.name_later(offset, pid, kind));
     }
 
-    /// Names a stream that is in no map of the file's beginning, once.
+    /// Reports a stream that is in no map of the file's beginning, once.
     fn name_later(&mut self, offset: u64, pid: u16, stream_type: u8) {
         let is_named = self.left_out.iter().any(|track| track.id == u32::from(pid));
         if !is_named && self.left_out.len() < STREAMS_MAX {
@@ -291,7 +294,8 @@ impl ElementaryDemuxer {
         }
     }
 
-    /// The presentation of the file; `identity` draws SSRC and first values of each track's stream.
+    /// Returns the presentation of the file; `identity` draws SSRC and first values of each track's
+    /// stream.
     ///
     /// # Errors
     /// No stream can be sent.
@@ -340,7 +344,7 @@ impl EsTrack {
             self.lose();
         }
         let place = offset + part.at as u64;
-        let taken = match &mut self.units {
+        let outcome = match &mut self.units {
             EsUnits::Pictures(pictures) => {
                 if let Some(times) = part.begins {
                     pictures.begin(times, packet.adaptation().random_access);
@@ -355,7 +359,7 @@ impl EsTrack {
             }
             EsUnits::LeftOut(_) => Ok(()),
         };
-        if let Err((sample, fault)) = taken {
+        if let Err((sample, fault)) = outcome {
             self.units = EsUnits::LeftOut(sample_reason(sample, &fault));
         }
     }
@@ -365,7 +369,7 @@ impl EsTrack {
         self.units = EsUnits::LeftOut(reason);
     }
 
-    /// Packets are missing here.
+    /// Handles missing packets.
     fn lose(&mut self) {
         match &mut self.units {
             EsUnits::Pictures(pictures) => pictures.lose(),
@@ -379,7 +383,7 @@ impl EsTrack {
         }
     }
 
-    /// Codec and samples.
+    /// Returns codec and samples.
     ///
     /// # Errors
     /// The reason why the stream is left out.
@@ -412,7 +416,7 @@ fn sample_reason(sample: usize, fault: &SampleFault) -> String {
     format!("its sample {sample} {fault}; {ENCODE}")
 }
 
-/// The name of a coding for people.
+/// Returns the name of a coding for messages.
 fn name(coding: Coding) -> &'static str {
     match coding {
         Coding::Mpeg2Video => "MPEG-2 video",
@@ -430,7 +434,7 @@ fn name(coding: Coding) -> &'static str {
     }
 }
 
-/// The reason why a stream of such a coding is not sent, with the cure.
+/// Returns the reason why a stream of such a coding is not sent, and the remedy.
 fn unsupported(coding: Coding) -> &'static str {
     match coding {
         Coding::Data => "neither pictures nor sound; the transport stream has it",
@@ -446,10 +450,10 @@ const LATER: &str = "the transport stream has it; tracks of all streams are made
 const ENCODE: &str =
     "play the transport stream, or encode it anew (ffmpeg -i IN -c:v libx264 -c:a aac OUT.ts)";
 
-/// Packets of a file's beginning in which the programme is looked for: 6 MiB.
+/// Packets of a file's beginning that are searched for the programme: 6 MiB.
 const SURVEY_PACKETS_MAX: u64 = 1 << 15;
 
-/// After so many packets it is looked whether all is known.
+/// Interval, in packets, at which the survey is checked for completeness.
 const SURVEY_LOOK_PACKETS: u64 = 256;
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The elementary stream of a PID: the payload of its PES packets, packet by packet.
+//! Extracts the elementary stream of a PID from the payload of its PES packets, packet by packet.
 //!
-//! Both the scan and the layout of a chapter go through it, so what one counts the other finds. A
-//! packet that is sent twice counts once. A PES packet ends where the next of its PID begins: the
-//! length in its header is not believed, because headers that lie about it are common and nothing
-//! of a transport stream needs it.
+//! The scan and the layout of a chapter both use it, so the layout finds the bytes that the scan
+//! counted. A repeated packet counts once. A PES packet ends where the next of its PID begins:
+//! PES_packet_length is ignored, because wrong lengths are common and nothing in a transport stream
+//! needs it.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.6 (PES packet).
-//! Does not put packets in order, or repair what was lost.
+//! Does not reorder packets or repair losses.
 
 use crate::ts::rewrite::PesTimes;
 use crate::ts::{TsHeader, TsPacket};
 
-/// State of one PID behind the packets so far.
+/// State of one PID after the packets so far.
 #[derive(Debug, Default)]
 pub(in crate::ts) struct PesPayload {
     continuity: Option<u8>,
     state: PesState,
-    /// Header of the PES packet in work.
+    /// Header of the current PES packet.
     header: Vec<u8>,
 }
 
@@ -35,9 +35,9 @@ enum PesState {
 pub(in crate::ts) struct PesPart<'a> {
     /// Times of the PES packet whose payload begins here.
     pub(in crate::ts) begins: Option<PesTimes>,
-    /// True when packets are missing before this one.
+    /// True if packets are missing before this one.
     pub(in crate::ts) is_after_loss: bool,
-    /// True when the PES packet that begins here is scrambled.
+    /// True if the PES packet that begins here is scrambled.
     pub(in crate::ts) is_scrambled: bool,
     /// Bytes of the elementary stream, and their offset in the packet.
     pub(in crate::ts) bytes: &'a [u8],
@@ -45,13 +45,13 @@ pub(in crate::ts) struct PesPart<'a> {
 }
 
 impl PesPayload {
-    /// The state within a packet of whose payload the beginning has been read.
+    /// Creates the state after a packet in the middle of a PES packet's payload.
     pub(super) fn within(header: TsHeader) -> PesPayload {
         let continuity = Some(header.continuity());
         PesPayload { continuity, state: PesState::Payload, header: Vec::new() }
     }
 
-    /// Takes the PID's next packet, which is not scrambled.
+    /// Consumes the PID's next packet, which must not be scrambled.
     pub(in crate::ts) fn feed<'a>(&mut self, packet: &TsPacket<'a>) -> PesPart<'a> {
         let mut bytes = packet.payload();
         let mut part = PesPart::default();
@@ -82,7 +82,7 @@ impl PesPayload {
         part
     }
 
-    /// Takes what belongs to the header; returns the rest.
+    /// Consumes the bytes of the PES header; returns the rest.
     fn take_header<'a>(&mut self, mut bytes: &'a [u8], part: &mut PesPart<'a>) -> &'a [u8] {
         loop {
             let wanted = match *self.header {
@@ -103,12 +103,12 @@ impl PesPayload {
                 {
                     break;
                 }
-                // It goes on in the next packet.
+                // The header continues in the next packet.
                 _ if bytes.is_empty() => return &[],
                 _ => {}
             }
         }
-        // Streams without the optional header have other syntax (table 2-21), as MPEG-1 has.
+        // Streams without the optional header have another syntax (table 2-21), as has MPEG-1.
         let has_stream = !matches!(self.header[3], 0xbc | 0xbe | 0xbf | 0xf0..=0xf2 | 0xf8 | 0xff);
         if !has_stream || self.header[6] >> 6 != 2 {
             self.state = PesState::Outside;
@@ -121,7 +121,7 @@ impl PesPayload {
     }
 }
 
-/// Bytes of a PES header up to the length of the rest of it.
+/// Bytes of a PES header up to and including PES_header_data_length.
 const FIXED_BYTES: usize = 9;
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::TS_PACKET_BYTES;
 
-    /// A packet of PID 256 with stuffing before its payload.
+    /// Returns a packet of PID 256 with stuffing before its payload.
     fn packet(start: bool, continuity: u8, payload: &[u8]) -> [u8; TS_PACKET_BYTES] {
         let mut bytes = [0xff; TS_PACKET_BYTES];
         let stuffing = TS_PACKET_BYTES - 4 - payload.len();
@@ -145,7 +145,7 @@ mod tests {
         bytes
     }
 
-    /// Times, loss and bytes of each packet.
+    /// Returns times, loss and bytes of each packet.
     fn parts(packets: &[[u8; TS_PACKET_BYTES]]) -> Vec<(Option<PesTimes>, bool, Vec<u8>)> {
         let mut payload = PesPayload::default();
         let part = |bytes: &[u8; TS_PACKET_BYTES]| {

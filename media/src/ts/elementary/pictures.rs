@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access units of H.264 and H.265 in an elementary stream, and the first parameter sets.
+//! Finds the access units of an H.264 or H.265 elementary stream, and its first parameter sets.
 //!
 //! A PES packet with a presentation time begins an access unit, at its first start code; one
-//! without goes on with the unit before. Bytes are looked at up to the first slice of each unit,
-//! which tells whether play can start with it; the rest is counted. So a unit costs no memory,
-//! whatever its size.
+//! without a time continues the previous unit. Only the bytes up to the first slice of each unit
+//! are examined, which shows if play can start with it; the rest is counted. A unit therefore costs
+//! no memory, whatever its size.
 //!
 //! Sources: ISO/IEC 14496-10 annex B, §7.3.1, table 7-1; ISO/IEC 23008-2 annex B, table 7-1;
 //! ISO/IEC 13818-1 §2.14.1, §2.17.1 (access units in PES packets).
-//! Does not split a PES packet that holds several pictures: they are one sample, as they have one
+//! Does not split a PES packet that holds several pictures: they form one sample, as they share one
 //! time.
 
 use super::time_bases::{SECOND, TimeBases, apart};
@@ -26,45 +26,45 @@ pub(super) struct Pictures {
     table: SampleTableBuilder,
     /// Bytes of the elementary stream so far.
     passed: u64,
-    /// Zeros just before, and the place of the first of them.
+    /// Number of zeros directly before, and the position of the first of them.
     zeros: u32,
     zeros_at: Place,
-    /// True when the next byte is the header of a NAL unit.
+    /// True if the next byte is the header of a NAL unit.
     is_header: bool,
     /// Times of a PES packet whose access unit has not begun.
     pending: Option<UnitStart>,
     current: Option<Unit>,
-    /// Parameter set in work.
+    /// The current parameter set.
     set: Option<Vec<u8>>,
     sets: Vec<Vec<u8>>,
-    /// True when sets that follow are not wanted.
+    /// True if further parameter sets are ignored.
     has_all_sets: bool,
 }
 
-/// A place in the file and in the elementary stream.
+/// A position in the file and in the elementary stream.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     file_offset: u64,
     passed: u64,
 }
 
-/// What a PES packet tells of its access unit.
+/// Properties of an access unit from its PES packet.
 #[derive(Debug, Clone, Copy)]
 struct UnitStart {
     presented: u64,
     decoded: u64,
-    /// True when the multiplexer says that play can start here.
+    /// True if the multiplexer signals that play can start here.
     is_indicated: bool,
 }
 
-/// An access unit in work.
+/// The current access unit.
 #[derive(Debug)]
 struct Unit {
     at: Place,
     decode: i64,
     offset: i32,
     is_start: bool,
-    /// Tells at the first slice if play can start here.
+    /// Decides at the first slice if play can start here.
     access: AccessReader,
 }
 
@@ -85,7 +85,7 @@ impl Pictures {
         }
     }
 
-    /// Takes the beginning of a PES packet.
+    /// Begins a PES packet.
     pub(super) fn begin(&mut self, times: PesTimes, is_indicated: bool) {
         if let PesTimes::Some(presented, decoded) = times {
             let decoded = decoded.unwrap_or(presented);
@@ -94,15 +94,15 @@ impl Pictures {
         }
     }
 
-    /// Packets are missing here: no start code lies across the gap.
+    /// Handles missing packets: no start code may span the gap.
     pub(super) fn lose(&mut self) {
         (self.zeros, self.is_header, self.set) = (0, false, None);
     }
 
-    /// Takes the next bytes of the elementary stream, which lie at `file_offset`.
+    /// Consumes the next bytes of the elementary stream, which lie at `file_offset`.
     ///
     /// # Errors
-    /// A unit before cannot be sent.
+    /// A previous unit cannot be sent.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -150,10 +150,10 @@ impl Pictures {
         Ok(())
     }
 
-    /// A start code has ended: the unit before may end at its first byte.
+    /// Handles a complete start code, at whose first byte the previous unit may end.
     fn take_start_code(&mut self, bases: &mut TimeBases) -> Result<(), SampleFault> {
         if let Some(mut set) = self.set.take().filter(|set| set.len() < SET_BYTES_MAX) {
-            // The start code is not part of it, nor are zeros before.
+            // The start code is not part of the set, nor are zeros before it.
             set.pop();
             set.truncate(set.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
             if self.sets.len() < SETS_MAX && !self.sets.contains(&set) {
@@ -164,7 +164,7 @@ impl Pictures {
         let ahead = apart(start.presented, start.decoded);
         let ahead = if ahead.abs() > AHEAD_MAX { 0 } else { ahead };
         let last = self.current.as_ref().map(|unit| unit.decode);
-        // The picture before a gap lasts long, and the next does not.
+        // The picture before a gap has a long duration, the next one does not.
         let duration = i64::from(self.table.last_duration()).min(SECOND / 2);
         let expected = last.map(|last| last + duration);
         let placed = bases.place(start.decoded, ahead, expected);
@@ -181,7 +181,7 @@ impl Pictures {
         Ok(())
     }
 
-    /// Adds the unit in work, which lasts until `end`; the next begins with the last zeros.
+    /// Appends the current unit, which lasts until `end`; the next one begins with the last zeros.
     fn end_unit(&mut self, end: i64) -> Result<(), SampleFault> {
         let Some(unit) = self.current.take() else { return Ok(()) };
         let bytes = self.zeros_at.passed - unit.at.passed;
@@ -206,7 +206,7 @@ impl Pictures {
         }
     }
 
-    /// Codec and samples.
+    /// Returns codec and samples.
     ///
     /// # Errors
     /// The reason why the track is left out.
@@ -217,15 +217,15 @@ impl Pictures {
         Ok((codec, samples))
     }
 
-    /// Codec, if its parameter sets are among them, and samples of a part of a stream; none where
-    /// it has none.
+    /// Returns the samples of a part of a stream, and the codec if the part contains its parameter
+    /// sets; none without samples.
     pub(super) fn finish_part(mut self) -> Option<(Option<Codec>, SampleTable)> {
         self.end_last().ok()?;
         let samples = self.table.finish_part()?;
         Some((codec(self.is_h265, &self.sets), samples))
     }
 
-    /// Ends the unit in work at the end of all bytes.
+    /// Ends the current unit at the end of the stream.
     fn end_last(&mut self) -> Result<(), SampleFault> {
         let duration = i64::from(self.table.last_duration());
         let Some(unit) = &self.current else { return Ok(()) };
@@ -234,17 +234,17 @@ impl Pictures {
         self.end_unit(end)
     }
 
-    /// Takes no parameter sets from here on.
+    /// Ignores all further parameter sets.
     pub(super) fn end_sets(&mut self) {
         self.has_all_sets = true;
     }
 
-    /// Place in the file of the unit in work.
+    /// Returns the file offset of the current unit.
     pub(super) fn begun(&self) -> Option<u64> {
         self.current.as_ref().map(|unit| unit.at.file_offset)
     }
 
-    /// Number of samples so far.
+    /// Returns the number of samples so far.
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
@@ -258,7 +258,7 @@ pub(super) enum PicturesFault {
     NoStart,
 }
 
-/// The codec that parameter sets tell.
+/// Returns the codec described by parameter sets.
 fn codec(is_h265: bool, sets: &[Vec<u8>]) -> Option<Codec> {
     let of_type = |wanted: u8| -> Vec<Vec<u8>> {
         let unit_type = |set: &Vec<u8>| if is_h265 { set[0] >> 1 & 0x3f } else { set[0] & 0x1f };
@@ -276,22 +276,23 @@ fn codec(is_h265: bool, sets: &[Vec<u8>]) -> Option<Codec> {
         }));
     }
     let (video_sets, sequence_sets, picture_sets) = (of_type(32), of_type(33), of_type(34));
-    // Behind the header and a byte of identifiers (ISO/IEC 23008-2 §7.3.2.2).
+    // The profile follows the header and a byte of identifiers (ISO/IEC 23008-2 §7.3.2.2).
     let profile = *without_emulation(sequence_sets.first()?).get(3..)?.first_chunk()?;
     let length_bytes = LENGTH_BYTES;
     Some(Codec::H265(H265Config { length_bytes, profile, video_sets, sequence_sets, picture_sets }))
 }
 
-/// Bytes of the lengths that are put in the place of start codes.
+/// Size of the lengths that replace start codes.
 pub(super) const LENGTH_BYTES: u8 = 4;
 
-/// Largest parameter set that is described: larger ones come with the pictures alone.
+/// Largest parameter set in the description of the codec; larger ones are only sent with the
+/// pictures.
 const SET_BYTES_MAX: usize = 1024;
 
-/// Parameter sets that are described: a stream has a few.
+/// Parameter sets in the description of the codec: a stream has a few.
 const SETS_MAX: usize = 16;
 
-/// Access units among which they are looked for: several minutes.
+/// Access units that are searched for parameter sets: several minutes.
 const SETS_SAMPLES: usize = 1 << 14;
 
 /// Largest time from decoding to presentation; more is an error of the file.

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The elementary streams in a segment of a recording or channel: a part of the file that is
-//! demultiplexed by itself.
+//! Demultiplexes one segment of a recording or channel by itself; such a segment is a part.
 //!
-//! To a part belong the samples whose PES packets begin in it. Their last bytes may lie behind its
-//! end: it is read on until the next unit of each stream has begun, or up to a limit, and no
-//! further than twice its length ([`BEHIND_PACKETS_MIN`] at least): a stream may have stopped for
-//! good. What is found depends on the part, the PIDs before it and the place where reading ended,
-//! so it can be found again later.
+//! A part contains the samples whose PES packets begin in it. Their last bytes may lie after its
+//! end. Reading therefore continues until the next unit of each stream has begun, or up to a limit,
+//! but not beyond twice the length of the part ([`BEHIND_PACKETS_MIN`] at least), because a stream
+//! may have stopped for good. The result depends only on the part, the PIDs before it and the
+//! position where reading ended, so it can be reproduced later.
 //!
-//! A channel's packets lie side by side. With each of its programmes streams begin anew: the last
-//! part of one is read to its end, where its streams end, too.
+//! A channel's packets are contiguous. All streams restart with each of its programmes, so the last
+//! part of a programme is read to its end, where its streams end, too.
 //!
-//! A recording may end within a picture. Of the last one it is not known how long it is; it is left
-//! out where its last packet is full, as packets at the end of a PES packet seldom are: decoders
-//! give up at half a picture.
+//! A recording may end within a picture, so the length of the last picture is unknown. It is
+//! dropped if its last packet is full, because packets at the end of a PES packet are rarely full:
+//! decoders give up on a truncated picture.
 //!
-//! Costs a read of the part and what [`super`] costs a packet.
+//! Costs a read of the part, and per packet the costs of [`super`].
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times).
-//! Does not join parts ([`crate::GrowingFragments`] does). A frame of sound whose header lies
-//! across two PES packets, at the border of two parts, is lost.
+//! Does not join parts ([`crate::GrowingFragments`] does). An audio frame is lost if its header
+//! straddles two PES packets at the border of two parts.
 
 use std::io;
 use std::ops::Range;
@@ -36,11 +35,11 @@ use crate::ts::packet_reader::PacketReader;
 use crate::ts::{Coding, Survey, TsHeader, TsPacket};
 use crate::{ReadAt, TS_PACKET_BYTES};
 
-/// Packets behind a part that are read at least, for the end of its last units: 6 MB.
+/// Smallest limit for packets read after a part, for the end of its last units: 6 MB.
 const BEHIND_PACKETS_MIN: u64 = 1 << 15;
 
-/// The streams of a recording that segments of MP4 can carry: the first of pictures, and all of
-/// sound.
+/// The streams of a recording that MP4 segments can carry: the first video stream, and all audio
+/// streams.
 #[derive(Debug)]
 pub struct RecordedStreams {
     streams: Vec<RecordedStream>,
@@ -59,51 +58,52 @@ struct RecordedStream {
 /// The elementary streams in a part of the file.
 #[derive(Debug)]
 pub struct RecordedPart {
-    /// The first time, of 33 bits, in units of 90 kHz: zero of all times here.
+    /// The first 33-bit time, in units of 90 kHz: the zero of all times here.
     pub(crate) first_time: Option<u64>,
-    /// By stream; none where it has no sample.
+    /// Tracks by stream; none if the stream has no sample.
     pub(crate) tracks: Vec<Option<PartTrack>>,
     pub(crate) context: PartContext,
-    /// Streams that are left out in it, by their PID, but those that are from the beginning on.
+    /// Streams that are left out of the part, by their PID, except those left out from the
+    /// beginning.
     pub left_out: Vec<LeftOut>,
-    /// True when nothing that is written later changes it.
+    /// True if further bytes of the recording cannot change it.
     pub is_settled: bool,
 }
 
-/// Place and state by which a part is found again.
+/// Position and state from which a part can be reproduced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PartContext {
-    /// PIDs of the streams before it, and behind it.
+    /// PIDs of the streams before it, and after it.
     pub(crate) pids: Box<[u16]>,
     pub(crate) next_pids: Box<[u16]>,
-    /// Where reading ended.
+    /// Position where reading ended.
     pub(crate) limit: PartLimit,
 }
 
-/// Where reading for a part ends.
+/// Limit of reading for a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartLimit {
-    /// Before this packet at the latest.
+    /// Reading ends before this packet at the latest.
     Packet(u64),
-    /// With the part: its units end there.
+    /// Reading ends with the part: its units end there.
     Part,
 }
 
-/// Samples of a stream, at times from [`RecordedPart::first_time`] on.
+/// Samples of a stream, at times relative to [`RecordedPart::first_time`].
 #[derive(Debug)]
 pub(crate) struct PartTrack {
-    /// None where pictures come without parameter sets.
+    /// None if the video has no parameter sets.
     pub(crate) codec: Option<Codec>,
     pub(crate) timescale: u32,
-    /// With media time as [`ElementaryDemuxer`] has it.
+    /// Samples with media time as [`ElementaryDemuxer`] assigns it.
     pub(crate) samples: Vec<MediaSample>,
-    /// The first sample, where its codec is described by it.
+    /// The first sample, if its bytes are needed to describe the codec.
     pub(crate) first_unit: Vec<u8>,
 }
 
 impl RecordedStreams {
-    /// Looks for the streams in the beginning of a recording; `None` where it has pictures that
-    /// segments of MP4 cannot carry, or no stream that they can.
+    /// Searches the beginning of a recording for its streams. Returns `None` if it has video that
+    /// MP4 segments cannot carry, or no stream that they can.
     ///
     /// # Errors
     /// `file` cannot be read.
@@ -116,7 +116,7 @@ impl RecordedStreams {
         Ok(RecordedStreams::chosen(demuxer, plan.streams()))
     }
 
-    /// Likewise, of a programme of a channel that begins with these packets.
+    /// Does the same for a programme of a channel that begins with these packets.
     pub fn of_programme(beginning: &[u8]) -> Option<RecordedStreams> {
         let mut survey = Survey::default();
         survey.feed(beginning);
@@ -130,7 +130,7 @@ impl RecordedStreams {
         RecordedStreams::chosen(demuxer, &streams)
     }
 
-    /// Those that were found of all streams of the programme.
+    /// Selects the streams that MP4 segments can carry; `all` are the streams of the programme.
     fn chosen(mut demuxer: ElementaryDemuxer, all: &[ElementaryStream]) -> Option<RecordedStreams> {
         let is_video = |coding: Coding| coding.is_video();
         let first = demuxer.streams.iter().find(|stream| is_video(stream.coding));
@@ -157,33 +157,33 @@ impl RecordedStreams {
         (!is_lost && !streams.is_empty()).then_some(RecordedStreams { streams, left_out })
     }
 
-    /// The streams of the beginning that are left out, with the reasons.
+    /// Returns the streams of the beginning that are left out, with the reasons.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// Number of streams; pictures are the first.
+    /// Returns the number of streams; video is the first.
     #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
     pub fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Language of a stream (ISO 639-2).
+    /// Returns the language of a stream (ISO 639-2).
     pub(crate) fn language(&self, stream: usize) -> Option<[u8; 3]> {
         self.streams[stream].language
     }
 
-    /// True of a stream of pictures.
+    /// True for a video stream.
     pub(crate) fn is_video(&self, stream: usize) -> bool {
         self.streams[stream].coding.is_video()
     }
 
-    /// The PIDs at the beginning of the recording.
+    /// Returns the PIDs at the beginning of the recording.
     pub(crate) fn pids(&self) -> Box<[u16]> {
         self.streams.iter().map(|stream| stream.pid).collect()
     }
 
-    /// The samples in a segment, before which the streams have these PIDs.
+    /// Returns the samples in a segment, before which the streams have these PIDs.
     ///
     /// # Errors
     /// `file` cannot be read.
@@ -203,9 +203,9 @@ impl RecordedStreams {
         let [first, end] =
             [segment.file.start, segment.file.end].map(|byte| places.ts_packets_before_byte(byte));
         let mut reader = PacketReader::new(places, first, file);
-        // Where the first PES packet of each stream begins that is not of the part.
+        // Offset of the first PES packet of each stream after the part.
         let mut ends = vec![None; self.streams.len()];
-        // False where the last packet of a stream is full: its unit may go on.
+        // False if the last packet of a stream is full: its unit may continue.
         let mut are_whole = vec![true; self.streams.len()];
         let mut next_pids = None;
         let mut is_settled = false;
@@ -252,8 +252,8 @@ impl RecordedStreams {
         let first_time = demuxer.bases.first();
         let streams = demuxer.streams.into_iter().zip(ends).zip(are_whole);
         let mut tracks = Vec::with_capacity(self.streams.len());
-        // Behind the last packets of a programme's pictures may be the map of the next programme,
-        // which names its streams itself.
+        // After the last packets of a programme's pictures there may be the map of the next
+        // programme, which reports its own streams.
         let mut others = match limit {
             PartLimit::Packet(_) => demuxer.left_out,
             PartLimit::Part => Vec::new(),
@@ -270,7 +270,7 @@ impl RecordedStreams {
         Ok(RecordedPart { first_time, tracks, context, left_out: others, is_settled })
     }
 
-    /// A demuxer of the streams with these PIDs.
+    /// Creates a demuxer of the streams with these PIDs.
     fn demuxer(&self, places: PacketPlaces<'_>, pids: &[u16]) -> ElementaryDemuxer {
         let mut demuxer =
             ElementaryDemuxer { is_part: true, ..ElementaryDemuxer::of_file(places.file_bytes) };
@@ -281,11 +281,11 @@ impl RecordedStreams {
     }
 }
 
-/// Reason for pictures beside others.
+/// Reason for leaving out further video streams.
 const FURTHER: &str = "pictures beside the first of the programme; the transport stream has them";
 
 impl ElementaryDemuxer {
-    /// Parameters that follow are those of the next part.
+    /// Ignores further parameter sets, which belong to the next part. Returns the current PIDs.
     fn end_part(&mut self) -> Box<[u16]> {
         for stream in &mut self.streams {
             if let EsUnits::Pictures(pictures) = &mut stream.units {
@@ -301,19 +301,19 @@ impl ElementaryDemuxer {
 }
 
 impl EsTrack {
-    /// True when all samples are known that begin before `end`.
+    /// True if all samples that begin before `end` are complete.
     fn is_over(&self, end: Option<u64>) -> bool {
         let begun = match &self.units {
             EsUnits::Pictures(pictures) => pictures.begun(),
             EsUnits::Sound(sound) => sound.begun(),
             EsUnits::LeftOut(_) => None,
         };
-        // A stream that is silent is waited for no longer than the others.
+        // A stream without a current unit does not delay the part.
         begun.is_none_or(|begun| end.is_some_and(|end| begun >= end))
     }
 
-    /// The samples that begin before `end`, without the last picture of all where it may not be
-    /// whole; none without any.
+    /// Returns the samples that begin before `end`, without the last picture of the file if it may
+    /// be incomplete; none without samples.
     fn finish_part(
         self,
         (end, is_whole): (Option<u64>, bool),
@@ -348,7 +348,7 @@ impl EsTrack {
     }
 }
 
-/// True of a packet that is filled up: multiplexers do so at the end of a PES packet.
+/// True for a packet with stuffing: multiplexers add it at the end of a PES packet.
 fn has_stuffing(packet: &TsPacket<'_>) -> bool {
     const HAS_PCR: u8 = 0x10;
     const PCR_BYTES: u8 = 6;
@@ -362,17 +362,18 @@ fn has_stuffing(packet: &TsPacket<'_>) -> bool {
 }
 
 impl PartTrack {
-    /// A time of media as one from [`RecordedPart::first_time`] on.
+    /// Returns the media time that corresponds to [`RecordedPart::first_time`].
     pub(crate) fn origin(&self) -> i64 {
         ORIGIN / SECOND * i64::from(self.timescale)
     }
 
-    /// Number of samples before the first with which play can start.
+    /// Returns the number of samples before the first one with which play can start.
     pub(crate) fn led_by(&self) -> usize {
         self.samples.iter().position(|sample| sample.is_start).unwrap_or(0)
     }
 
-    /// Earliest presentation and end of the latest of some samples, as the demuxer has them.
+    /// Returns the earliest presentation and the latest end of some samples, in the demuxer's media
+    /// time.
     pub(crate) fn presented(&self, samples: Range<usize>) -> Option<(i64, i64)> {
         let samples = self.samples.get(samples)?;
         let at = |sample: &MediaSample| sample.decode as i64 + i64::from(sample.offset.max(0));
@@ -381,8 +382,8 @@ impl PartTrack {
         Some((start, end))
     }
 
-    /// Some of its samples, moved in time, as the only track of a presentation of a file of so many
-    /// bytes; `None` where none can be sent.
+    /// Returns a presentation whose only track holds some of the samples, moved in time, in a file
+    /// of this size; `None` if none can be sent.
     pub(crate) fn presentation(
         &self,
         codec: Codec,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fragments of recordings made by hand: their samples are those of the whole file, each once, at
-//! times without a gap; and periods begin where they have to.
+//! Tests fragments of generated recordings: they contain the samples of the whole file, each once
+//! and without gaps, and periods begin where required.
 
 use super::tests::{IDENTITY, Muxer, PICTURE, PICTURES, SEQUENCE, SOUND, demux, plan};
 use super::*;
@@ -16,7 +16,7 @@ use crate::{
 const TITLE: u64 = 500;
 const ORIGIN: u64 = GrowingFragments::ORIGIN_S;
 
-/// A recording so far.
+/// State of a recording so far.
 struct Recorded {
     plan: PacketPlan,
     segments: GrowingSegments,
@@ -26,7 +26,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Of a file that is whole.
+    /// Creates the state of a complete file.
     fn of(file: &[u8], late: impl Fn(usize) -> u64) -> Recorded {
         let mut scanner = Scanner::new();
         scanner.feed(file);
@@ -69,7 +69,7 @@ impl Recorded {
         periods.flat_map(of).collect()
     }
 
-    /// The media of all fragments of a stream.
+    /// Returns the media of all fragments of a stream.
     fn media(&self, stream: usize, file: &[u8]) -> Vec<u8> {
         let made = self.all(stream).into_iter().map(|one| {
             let begun = |period: &&FragmentPeriod| period.first <= one.segment;
@@ -85,13 +85,13 @@ impl Recorded {
     }
 }
 
-/// A title of so many pictures with tables before it.
+/// Writes a title of this many pictures, preceded by tables.
 fn title(muxer: &mut Muxer, from: u64, pictures: u64) {
     muxer.tables(&[PICTURES, SOUND]);
     muxer.title(from, pictures, [PICTURES.0, SOUND.0]);
 }
 
-/// Samples of a whole file, from this one on.
+/// Returns the samples of a whole file, from sample `from` on.
 fn copied(file: &[u8], stream: usize, from: usize) -> Vec<u8> {
     let whole = demux(file).expect("tracks");
     let mut media = Vec::new();
@@ -168,7 +168,7 @@ fn fragments_do_not_depend_on_when_they_were_looked_for() {
             }
         }
         let growing = growing.expect("it grew");
-        // The last begins within 2 s of the end.
+        // The last one begins within 2 s of the end.
         assert!(growing.fragments.next() + 2 >= whole.fragments.next(), "{packets}");
         let found = growing.media(1, &file);
         assert!(copied(&file, 1, 0).starts_with(&found), "made with a plan of less");
@@ -180,7 +180,7 @@ fn a_clock_that_is_set_anew_begins_a_period() {
     let mut muxer = Muxer::default();
     title(&mut muxer, 50_000_000, TITLE);
     title(&mut muxer, 900_000, TITLE);
-    // With other PIDs.
+    // The third title has other PIDs.
     muxer.tables(&[(0x200, PICTURES.1), (0x201, SOUND.1)]);
     muxer.title(50_000_000, TITLE, [0x200, 0x201]);
     let recorded = Recorded::of(&muxer.bytes, |_| 0);
@@ -198,7 +198,7 @@ fn a_clock_that_is_set_anew_begins_a_period() {
     assert!(before[before.len() - 1].end <= behind[0].start, "{before:?} {behind:?}");
     let lasts = behind[behind.len() - 1].end - behind[0].start;
     assert!(lasts.abs_diff(TITLE * PICTURE) < 9000, "{lasts}");
-    // Sound begins with the pictures.
+    // Audio begins with the pictures.
     let sound = recorded.fragments.in_period(1, 1, 0..usize::MAX);
     let start = sound[0].start * 90_000 / 48_000;
     assert!(start.abs_diff(behind[0].start) < 9000, "{start} {:?}", behind[0]);
@@ -213,7 +213,7 @@ fn other_parameters_begin_a_period_without_a_gap() {
     title(&mut muxer, 900_000, TITLE);
     let first = muxer.bytes.len();
     title(&mut muxer, 900_000 + TITLE * PICTURE, TITLE);
-    // The level of the second title is another.
+    // The second title has another level.
     let mut file = muxer.bytes;
     let mut replaced = 0;
     for at in first..file.len() - SEQUENCE.len() {
@@ -281,7 +281,7 @@ fn a_stream_that_stops_for_good_is_not_waited_for_to_the_end() {
             continue;
         }
         file.extend_from_slice(packet);
-        // Much lies behind the place where the sound stops.
+        // Many packets follow the end of the audio.
         let null = [[0x47, 0x1f, 0xff, 0x10].as_slice(), &[0xff; 184]].concat();
         if is_late && pid == PICTURES.0 && packet[1] & 0x40 != 0 {
             file.extend(null.repeat(400));
@@ -336,7 +336,7 @@ fn streams_that_fragments_leave_out_are_named() {
     let reason = format!("PID 257, AAC: scrambled at byte {scrambled}; descramble the file first");
     assert_eq!(of(SOUND.0), [reason]);
 
-    // In the last segment of a programme it is the map of the next.
+    // In the last segment of a programme this is the map of the next programme.
     let Recorded { plan, streams, .. } = &recorded;
     let has_it = |segment: &&GrowingSegment| segment.file.contains(&(later as u64));
     let segment = recorded.segments.list().iter().find(has_it).expect("a segment");
@@ -347,8 +347,8 @@ fn streams_that_fragments_leave_out_are_named() {
     assert!(is_named(PartLimit::Packet(plan.ts_packets())) && !is_named(PartLimit::Part));
 }
 
-/// Samples of the programmes that a splicer would send one behind the other, each cut and read by
-/// itself, as those of a channel.
+/// Compares the samples of programmes that a splicer would send in sequence, each cut and read by
+/// itself, with those of the channel.
 #[test]
 fn programmes_of_a_channel_have_fragments_of_their_own_on_one_timeline() {
     let mut muxer = Muxer::default();
@@ -399,7 +399,7 @@ fn programmes_of_a_channel_have_fragments_of_their_own_on_one_timeline() {
     }
     for (stream, found) in found.iter().enumerate() {
         let all = copied(&file, stream, 0);
-        // The last segment is not whole.
+        // The last segment is incomplete.
         assert!(all.starts_with(found), "stream {stream}");
         assert!(found.len() * 10 > all.len() * 9, "{} of {}", found.len(), all.len());
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames of sound in an elementary stream: AAC in ADTS, MPEG audio, AC-3 and Enhanced AC-3.
+//! Finds the audio frames of an elementary stream: AAC in ADTS, MPEG audio, AC-3 and Enhanced AC-3.
 //!
-//! Each frame's header tells where the next begins; of other bytes none are looked at. Where frames
-//! do not follow each other, a place is looked for at which two headers lie in the right distance.
-//! The first frame that begins in a PES packet has its time; the others follow it by their
-//! durations. Their count is kept as long as the times of the packets agree with it within
-//! [`TOLERANCE_PER_SECOND`], so that rounding to 90 kHz does not make time uneven.
+//! Each frame's header contains the distance to the next; no other bytes are examined. Where frames
+//! are not contiguous, the search looks for two headers at a matching distance. The first frame
+//! that begins in a PES packet has the time of the packet; the others follow it by their durations.
+//! The sum of durations is used while the times of the packets agree with it within
+//! [`TOLERANCE_PER_SECOND`], so that rounding to 90 kHz does not make times uneven.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (the time of a frame that begins in a packet); the headers as
 //! in [`crate::frames`].
@@ -23,17 +23,17 @@ pub(super) struct Sound {
     file_bytes: u64,
     /// Bytes of the elementary stream so far.
     passed: u64,
-    /// The last bytes, in which a header is looked for, and their offsets in the file.
+    /// The last bytes, which are searched for a header, and their offsets in the file.
     header: [u8; HEADER_BYTES],
     places: [u64; HEADER_BYTES],
     have: usize,
-    /// Bytes of the frame in work still to come.
+    /// Remaining bytes of the current frame.
     left: u32,
-    /// The frame in work, or the last one while the header behind it is not known.
+    /// The current frame, or the last one while the header after it is incomplete.
     held: Option<HeldFrame>,
-    /// True when the held frame follows another.
+    /// True if the held frame directly follows another.
     is_in_step: bool,
-    /// Presentation time of the PES packet, and where its payload begins in the stream.
+    /// Presentation time of the PES packet, and the offset of its payload in the stream.
     pending: Option<(u64, u64)>,
     /// Time of the next frame, in samples.
     at: Option<i64>,
@@ -44,13 +44,13 @@ pub(super) struct Sound {
     other: Option<OtherFrames>,
 }
 
-/// Frames of another kind than the first, which the description of the track does not fit.
+/// Frames of another kind than the first, which do not match the description of the track.
 #[derive(Debug)]
 struct OtherFrames {
-    /// The first of them, and its place in the file.
+    /// The first of them, and its offset in the file.
     first: Frame,
     file_offset: u64,
-    /// Frames behind the first, each directly behind another.
+    /// Frames after the first, each directly after another.
     following: u64,
     /// End of the last, in the stream.
     end: u64,
@@ -85,24 +85,24 @@ impl Sound {
         }
     }
 
-    /// Takes the beginning of a PES packet.
+    /// Begins a PES packet.
     pub(super) fn begin(&mut self, times: PesTimes) {
         if let PesTimes::Some(presented, _) = times {
             self.pending = Some((presented, self.passed));
         }
     }
 
-    /// Packets are missing here: the frame in work is lost.
+    /// Handles missing packets: the current frame is lost.
     ///
     /// # Errors
-    /// The frame before cannot be sent.
+    /// The previous frame cannot be sent.
     pub(super) fn lose(&mut self) -> Result<(), SampleFault> {
         self.is_in_step &= self.left == 0;
         (self.left, self.have) = (0, 0);
         self.release()
     }
 
-    /// Takes the next bytes of the elementary stream, which lie at `file_offset`.
+    /// Consumes the next bytes of the elementary stream, which lie at `file_offset`.
     ///
     /// # Errors
     /// A frame cannot be sent.
@@ -113,19 +113,19 @@ impl Sound {
         bases: &mut TimeBases,
     ) -> Result<(), SampleFault> {
         while let Some(&byte) = bytes.first() {
-            let taken = match self.left {
+            let consumed = match self.left {
                 0 => 1,
                 left => bytes.len().min(left as usize),
             };
             if self.left > 0 {
-                self.left -= taken as u32;
+                self.left -= consumed as u32;
             } else {
                 (self.header[self.have], self.places[self.have]) = (byte, file_offset);
                 self.have += 1;
             }
-            self.passed += taken as u64;
-            file_offset += taken as u64;
-            bytes = &bytes[taken..];
+            self.passed += consumed as u64;
+            file_offset += consumed as u64;
+            bytes = &bytes[consumed..];
             while self.have == HEADER_BYTES {
                 self.judge(bases)?;
             }
@@ -133,7 +133,7 @@ impl Sound {
         Ok(())
     }
 
-    /// Begins a frame, or goes on by a byte.
+    /// Begins a frame at the buffered header, or discards one byte.
     fn judge(&mut self, bases: &mut TimeBases) -> Result<(), SampleFault> {
         let frame = match (self.parse)(&self.header) {
             Some(frame) if self.fits(&frame) => frame,
@@ -163,7 +163,8 @@ impl Sound {
         Ok(())
     }
 
-    /// True for a frame that continues the stream: of another rate it is another stream.
+    /// True for a frame that continues the stream; a frame with another rate or codec belongs to
+    /// another stream.
     fn fits(&self, frame: &Frame) -> bool {
         if frame.duration == 0 {
             let bytes = self.held.as_ref().map(|held| held.frame.bytes);
@@ -173,8 +174,8 @@ impl Sound {
         first.is_none_or(|first| (first.rate_hz, &first.codec) == (frame.rate_hz, &frame.codec))
     }
 
-    /// Takes a header that may be that of a frame of another kind, or bytes that look so: one that
-    /// another follows is a frame.
+    /// Records a header of another kind, or bytes that resemble one. It counts as a frame if
+    /// another follows it.
     fn note_other(&mut self, frame: Frame) {
         let begins = self.passed - HEADER_BYTES as u64;
         let end = begins + u64::from(frame.bytes);
@@ -196,7 +197,7 @@ impl Sound {
         }
     }
 
-    /// Frames of another kind that are not sent, in words for people.
+    /// Returns a message about frames of another kind that are not sent.
     pub(super) fn other_frames(&self) -> Option<String> {
         let other = self.other.as_ref().filter(|other| other.following > 0)?;
         Some(format!(
@@ -208,7 +209,7 @@ impl Sound {
         ))
     }
 
-    /// Goes to the end of a frame whose header has just been read.
+    /// Moves to the end of a frame whose header was just read.
     fn enter(&mut self, bytes: u32) {
         match (bytes as usize).checked_sub(HEADER_BYTES) {
             Some(left) => (self.left, self.have) = (left as u32, 0),
@@ -222,22 +223,22 @@ impl Sound {
         self.have -= bytes;
     }
 
-    /// Time of a frame whose header has just been read, in samples.
+    /// Returns the time of a frame whose header was just read, in samples.
     fn time(&mut self, frame: &Frame, bases: &mut TimeBases) -> Option<i64> {
         let rate = i64::from(frame.rate_hz);
         let begins = self.passed - HEADER_BYTES as u64;
         if let Some((presented, _)) = self.pending.take_if(|(_, from)| *from <= begins) {
             let expected = self.at.map(|at| at * SECOND / rate);
-            let told = (bases.place(presented, 0, expected) * rate + SECOND / 2) / SECOND;
-            let is_near = |at: i64| (told - at).abs() <= rate / TOLERANCE_PER_SECOND;
-            self.at = self.at.filter(|&at| is_near(at)).or(Some(told));
+            let placed = (bases.place(presented, 0, expected) * rate + SECOND / 2) / SECOND;
+            let is_near = |at: i64| (placed - at).abs() <= rate / TOLERANCE_PER_SECOND;
+            self.at = self.at.filter(|&at| is_near(at)).or(Some(placed));
         }
         let at = self.at?;
         self.at = Some(at + i64::from(frame.duration));
         Some(at)
     }
 
-    /// Adds the held frame if it is one, and leaves the row of frames.
+    /// Appends the held frame if it is confirmed, and ends the run of frames.
     fn release(&mut self) -> Result<(), SampleFault> {
         let is_frame = std::mem::take(&mut self.is_in_step);
         let Some(HeldFrame { frame, file_offset, at }) = self.held.take() else { return Ok(()) };
@@ -253,7 +254,7 @@ impl Sound {
         let Some(at) = at else { return Ok(()) };
         let tolerance = i64::from(rate_hz) / TOLERANCE_PER_SECOND;
         let behind = if table.is_empty() { 0 } else { at - table.end() as i64 };
-        // Sound of one time base that goes on while that of the next has begun is not played.
+        // Audio of one time base that overlaps the start of the next is not played.
         if behind < -tolerance {
             return Ok(());
         }
@@ -272,7 +273,7 @@ impl Sound {
         })
     }
 
-    /// Codec and samples.
+    /// Returns codec and samples.
     ///
     /// # Errors
     /// The reason why the track is left out.
@@ -289,18 +290,18 @@ impl Sound {
         }
     }
 
-    /// Place in the file of the frame in work.
+    /// Returns the file offset of the current frame.
     pub(super) fn begun(&self) -> Option<u64> {
         self.held.as_ref().filter(|_| self.is_in_step).map(|held| held.file_offset)
     }
 
-    /// Number of samples so far.
+    /// Returns the number of samples so far.
     pub(super) fn len(&self) -> usize {
         self.table.as_ref().map_or(0, SampleTableBuilder::len)
     }
 }
 
-/// Codec, channels and rate of a frame.
+/// Describes codec, channels and rate of a frame.
 fn kind(frame: &Frame) -> String {
     let channels = match frame.codec {
         Codec::Ac3 { channels, .. } | Codec::Eac3 { channels, .. } => Some(channels),
@@ -314,17 +315,17 @@ fn kind(frame: &Frame) -> String {
     format!("{} ({}{} Hz)", frame.codec.name(), channels.unwrap_or_default(), frame.rate_hz)
 }
 
-/// Reason why sound is not sent.
+/// Reason why audio is not sent.
 #[derive(Debug)]
 pub(super) enum SoundFault {
     Sample(usize, SampleFault),
     NoFrames,
-    /// There are so many bytes between the frames, and fewer in them.
+    /// This many bytes lie between the frames, and fewer in them.
     MostlyLost(u64),
 }
 
-/// Parts of a second by which the times of packets may differ from the count of samples: 20 ms,
-/// less than a frame of most formats, and nothing that lips show.
+/// Fraction of a second (1/50, 20 ms) by which the times of packets may differ from the sum of
+/// durations: less than a frame of most formats, and no visible loss of lip sync.
 const TOLERANCE_PER_SECOND: i64 = 50;
 
 /// Bytes of a frame with all of its dependent substreams: eight of the largest.
@@ -335,7 +336,7 @@ mod tests {
     use super::*;
     use crate::frames::{parse_adts, parse_dolby};
 
-    /// An ADTS frame of AAC-LC, 48 kHz, stereo, of so many bytes.
+    /// Returns an ADTS frame of AAC-LC, 48 kHz, stereo, of this size.
     fn adts(bytes: usize) -> Vec<u8> {
         let mut frame = vec![0x55; bytes];
         let size = [(bytes >> 11) as u8 | 0x80, (bytes >> 3) as u8, (bytes << 5) as u8 | 0x1f];
@@ -370,7 +371,7 @@ mod tests {
     fn frames_are_found_however_packets_are_cut() {
         let sizes = [9, 300, 8, 13, 700, 10, 11, 2000, 9, 12];
         let stream: Vec<u8> = sizes.iter().flat_map(|&bytes| adts(bytes)).collect();
-        // A header lies across the border of the PES packets.
+        // A header straddles the border of the PES packets.
         let (first, second) = stream.split_at(9 + 300 + 4);
         let packets = [(Some(0), first.to_vec()), (Some(3 * 1920), second.to_vec())];
         for piece in [1, 2, 7, 10, 184, 5000] {
@@ -432,7 +433,7 @@ mod tests {
         sound.take(&adts(100)[70..], 1570, &mut bases).unwrap();
         (0..6).for_each(|n| sound.take(&adts(100), 1600 + n * 100, &mut bases).unwrap());
         let places: Vec<_> = samples(sound).iter().map(|sample| sample.file_offset).collect();
-        // The noise looks like a header of 256 bytes.
+        // The noise resembles the header of a frame of 256 bytes.
         assert_eq!(places, [1307, 1607, 1707, 1807, 1907, 2007, 2107]);
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elementary streams of transport streams made by hand, whole, broken and hostile. Those of
-//! encoders are in `tests/elementary.rs`.
+//! Tests elementary streams of generated transport streams: complete, broken and hostile. Streams
+//! of encoders are tested in `tests/elementary.rs`.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ pub(super) const IDENTITY: RtpIdentity =
 pub(super) const PICTURES: (u16, u8) = (0x100, 0x1b);
 pub(super) const SOUND: (u16, u8) = (0x101, 0x0f);
 const MAP_PID: u16 = 0x20;
-/// Units of 90 kHz from one picture to the next, and from one frame of sound to the next.
+/// Duration of a picture and of an audio frame, in units of 90 kHz.
 pub(super) const PICTURE: u64 = 3600;
 const FRAME: u64 = 1920;
 
@@ -78,8 +78,8 @@ impl Muxer {
         }
     }
 
-    /// A title of so many pictures, a key frame every five, with B-frames and sound, whose first
-    /// picture is decoded at `from`.
+    /// Writes a title of this many pictures with B-frames, a key frame every five, and audio; its
+    /// first picture is decoded at `from`.
     pub(super) fn title(&mut self, from: u64, pictures: u64, [video, sound]: [u16; 2]) {
         let mut frame = 0;
         for number in 0..pictures {
@@ -100,13 +100,13 @@ impl Muxer {
 
 const CLOCK_PID: u16 = 0x1ff;
 
-/// That of x264 for pictures of 16 x 16.
+/// Sequence parameter set of x264 for pictures of 16 x 16.
 pub(super) const SEQUENCE: [u8; 21] = [
     0x67, 0x42, 0xc0, 0x0a, 0xda, 0x7b, 0x01, 0x10, 0, 0, 3, 0, 0x10, 0, 0, 3, 3, 0x20, 0xf1, 0x22,
     0x6a,
 ];
 
-/// NAL units of a picture: one in five is a key frame with parameter sets.
+/// Returns the NAL units of a picture: one in five is a key frame with parameter sets.
 fn nal_units(number: u64) -> Vec<Vec<u8>> {
     let mut slice: Vec<u8> =
         (0..900 + number * 37 % 5000).map(|at| (at * 31 + number) as u8 | 4).collect();
@@ -124,7 +124,7 @@ pub(super) fn picture(number: u64) -> Vec<u8> {
     nal_units(number).iter().flat_map(|unit| [&[0, 0, 0, 1][..], unit].concat()).collect()
 }
 
-/// An ADTS frame of AAC-LC, 48 kHz, stereo: 1024 samples.
+/// Returns an ADTS frame of AAC-LC, 48 kHz, stereo: 1024 samples.
 fn adts(number: u64) -> Vec<u8> {
     let bytes = 150 + number as usize * 17 % 300;
     let mut frame = vec![number as u8; bytes];
@@ -168,7 +168,8 @@ fn samples(track: &Track) -> Vec<MediaSample> {
     track.samples.samples(0..track.samples.len()).collect()
 }
 
-/// Packets of all chapters of a track, with their times; everything is in memory.
+/// Returns the packets of all chapters of a track with their times, and the number of faults;
+/// everything is in memory.
 fn sent(file: &[u8], whole: &Presentation, track: usize) -> (Vec<(u64, Vec<u8>)>, u32) {
     let (plan, mut found, mut faults) = (plan(file), Vec::new(), 0);
     for chapter in 0..whole.chapters() {
@@ -192,11 +193,11 @@ fn written(layout: &crate::payload::Layout, media: &[u8]) -> Vec<(u64, Vec<u8>)>
         assert_eq!(bytes.len() as u64, size);
         let row = layout.row(number, u32::MAX);
         assert_eq!(bytes.len(), row.packet_bytes as usize);
-        // Where there is no file, a call sends heads of one size.
+        // Without a file, all heads of a call have one size.
         let heads: Vec<_> =
             (number..number + row.packets).map(|at| layout.head_bytes(at)).collect();
         assert!(heads.iter().all(|&own| own == bytes.len()) || !media.is_empty(), "{heads:?}");
-        // Sequence numbers start anew in each chapter here.
+        // Sequence numbers restart in each chapter here.
         bytes[2..4].fill(0);
         (layout.ticks(number), bytes)
     };
@@ -220,7 +221,7 @@ fn access_units_are_found_with_their_times() {
         assert_eq!(sample.is_start, number % 5 == 0);
         assert_eq!(file[sample.file_offset as usize..][..6], [0, 0, 0, 1, 9, 0xf0]);
     }
-    // With the first picture the title starts; the first frame is presented with it.
+    // The title starts with the first picture; the first frame is presented with it.
     assert_eq!(video.presented(&pictures[0]), 0);
     assert_eq!(video.presented(&pictures[1]), 3 * PICTURE as i64);
     let frames = samples(sound);
@@ -234,7 +235,7 @@ fn access_units_are_found_with_their_times() {
     assert_eq!(whole.entry(TICKS_PER_SECOND).presented_ticks, TICKS_PER_SECOND / 25 * 25);
 }
 
-/// The packets are those of a file that has the same samples one behind the other.
+/// The packets equal those of a file with the same samples in sequence.
 #[test]
 fn packets_are_those_of_a_file_with_tracks() {
     let file = film(60).bytes;
@@ -272,7 +273,7 @@ fn packets_are_those_of_a_file_with_tracks() {
 fn times_wrap_and_break_without_a_jump() {
     let mut muxer = Muxer::default();
     muxer.tables(&[PICTURES, SOUND]);
-    // The first title passes the largest time; the others begin anew.
+    // The times of the first title wrap; the other titles reset the time base.
     for from in [(1 << 33) - 30 * PICTURE, 90_000 << 8, 5_000_000] {
         muxer.title(from, 50, [PICTURES.0, SOUND.0]);
     }
@@ -287,7 +288,8 @@ fn times_wrap_and_break_without_a_jump() {
     );
     let key = |number: usize| video.presented_ticks(&pictures[number]);
     let frames = samples(sound);
-    // Sound and pictures keep their distance: the frame that is presented with each first picture.
+    // The distance of audio and video stays constant: the frame that is presented with each first
+    // picture.
     for (first, frame) in [(0, 0), (50, 92), (100, 184)] {
         let apart = key(first) - sound.presented_ticks(&frames[frame]);
         assert!(apart.unsigned_abs() <= TICKS_PER_SECOND / 25, "{first}: {apart} ticks");
@@ -364,7 +366,7 @@ fn another_coding_of_the_same_pid_is_not_taken_for_the_stream() {
 fn streams_of_later_maps_are_named() {
     let mut muxer = film(25);
     let offset = muxer.bytes.len() + TS_PACKET_BYTES;
-    // The second sound takes the place of none; the third comes and goes.
+    // The second audio stream replaces none; the third appears and disappears.
     muxer.tables(&[PICTURES, SOUND, (0x102, SOUND.1), (0x103, 0x81)]);
     muxer.title(900_000 + 25 * PICTURE, 25, [PICTURES.0, SOUND.0]);
     muxer.tables(&[PICTURES, SOUND, (0x102, SOUND.1)]);
@@ -387,7 +389,7 @@ fn tables_with_a_wrong_checksum_are_counted() {
     assert_eq!(plan(&muxer.bytes).bad_tables(), 0);
     let begin = muxer.bytes.len();
     muxer.tables(&[PICTURES]);
-    // The last bytes of both sections, their CRC, lie before the stuffing.
+    // The CRC of both sections ends directly before the stuffing.
     for packet in muxer.bytes[begin..].chunks_mut(TS_PACKET_BYTES) {
         let last = packet.iter().rposition(|&byte| byte != 0xff).unwrap();
         packet[last] ^= 1;
@@ -459,7 +461,7 @@ fn streams_that_are_not_sent_are_named() {
     );
     assert!(reasons[1].starts_with("PID 273, AAC in LOAS: "), "{reasons:?}");
     assert!(reasons[2].starts_with("PID 274, data: neither pictures nor sound"), "{reasons:?}");
-    // The plan names them by the beginning, and is stored with them.
+    // The plan names them from the beginning of the file, and is stored with them.
     let mut plan = plan(&muxer.bytes);
     assert!(plan.unsent().is_empty(), "not looked for yet");
     plan.name_codecs(&muxer.bytes);
@@ -469,11 +471,11 @@ fn streams_that_are_not_sent_are_named() {
     assert_eq!(PacketPlan::decode(&plan.encode(&key), &key).unwrap(), plan);
 }
 
-/// A session description says rate and channels once.
+/// A session description states rate and channels once.
 #[test]
 fn frames_of_another_kind_are_named_once() {
     let ac3 = |mode: u8| {
-        // 48 kHz, 32 kb/s; the mode says the channels.
+        // 48 kHz, 32 kb/s; the mode determines the channels.
         let mut frame = vec![0x0b; 128];
         frame[..8].copy_from_slice(&[0x0b, 0x77, 0, 0, 0, 0x40, mode, 0]);
         frame

@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One timeline for all elementary streams of a programme: 33-bit times unrolled, and breaks of the
-//! time base taken out.
+//! Maps the 33-bit times of all elementary streams of a programme to one timeline, across wraps and
+//! discontinuities.
 //!
-//! A time base is what is added to the times of PES packets. Where the times of a stream jump, a
-//! new base begins in which the stream goes on where the programme has come to; the other streams
-//! follow when they reach the jump. Meanwhile two bases are in force, and each packet takes the one
-//! by which it follows its own stream.
+//! A time base is an offset added to the times of PES packets. Where the times of a stream jump, a
+//! new base begins, in which the stream continues at the current position of the programme; the
+//! other streams follow when they reach the jump. Meanwhile two bases are in use, and each packet
+//! uses the one that makes it continuous with its own stream.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (33 bits of 90 kHz), §2.4.3.5 (discontinuities).
-//! Does not read clock references: times alone say how pictures and sound belong together.
+//! Does not read clock references: the times alone synchronise video and audio.
 
 use crate::ts::rewrite::TIME_MODULUS;
 
-/// Breaks of the time base allowed in a file.
+/// Time base discontinuities allowed in a file.
 pub(super) const BREAKS_MAX: u32 = 1 << 16;
 
-/// Time of the first PES packet of a file: others may be a little before it.
+/// Time of the first PES packet of a file: others may be slightly earlier.
 pub(super) const ORIGIN: i64 = 60 * SECOND;
 
-/// A step of more than this forward is a break: as for the clock.
+/// A step forward of more than this is a discontinuity, as for the clock.
 const FORWARD: i64 = 10 * SECOND;
 
-/// A step of more than this backward is a break. Less is what careless multiplexers write.
+/// A step backward of more than this is a discontinuity. Careless multiplexers write smaller ones.
 const BACKWARD: i64 = SECOND;
 
 pub(super) const SECOND: i64 = 90_000;
 
-/// The time bases in force.
+/// The time bases in use.
 #[derive(Debug, Default)]
 pub(super) struct TimeBases {
-    /// What is added to a time, the one used last first; at most two.
+    /// Offsets added to times, the one used last first; at most two.
     bases: Vec<i64>,
-    /// The latest time of presentation so far.
+    /// The latest presentation time so far.
     end: i64,
-    /// Bases begun, without the first.
+    /// Bases begun, except the first.
     breaks: u32,
     /// The first time, which is placed at [`ORIGIN`].
     first: Option<u64>,
 }
 
 impl TimeBases {
-    /// The time on the timeline, in units of 90 kHz, of a unit with this `time`, which is presented
-    /// `ahead` of it; `expected` is the time at which the unit before it in its stream ends. Never
+    /// Returns the time on the timeline, in units of 90 kHz, of a unit with this `time`, which is
+    /// presented `ahead` later; `expected` is the end of the previous unit in its stream. Never
     /// negative.
     pub(super) fn place(&mut self, time: u64, ahead: i64, expected: Option<i64>) -> i64 {
         let time = time as i64;
@@ -69,7 +69,7 @@ impl TimeBases {
                 placed
             }
             None => {
-                // What is presented next follows all that is presented before.
+                // The presentation of this unit follows all previous presentations.
                 let placed = near.max(self.end - ahead);
                 self.breaks = self.breaks.saturating_add(1);
                 self.bases = vec![placed - time, newest];
@@ -80,18 +80,18 @@ impl TimeBases {
         placed.max(0)
     }
 
-    /// The first time of all streams, which is placed at [`ORIGIN`].
+    /// Returns the first time of all streams, which is placed at [`ORIGIN`].
     pub(super) fn first(&self) -> Option<u64> {
         self.first
     }
 
-    /// True when the time base broke more often than a file may.
+    /// True if the file exceeds the allowed number of discontinuities.
     pub(super) fn is_broken(&self) -> bool {
         self.breaks > BREAKS_MAX
     }
 }
 
-/// `time - origin` of two times of 33 bits that are less than 13 hours apart.
+/// Returns `time - origin` for two 33-bit times that are less than 13 hours apart.
 pub(crate) fn apart(time: u64, origin: u64) -> i64 {
     let (modulus, half) = (TIME_MODULUS as i64, TIME_MODULUS as i64 / 2);
     (time as i64 - origin as i64 + half).rem_euclid(modulus) - half
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(place(1_000_000, 7200, 3600, &mut pictures), 0);
         assert_eq!(place(1_007_000, 0, 1920, &mut sound), 7000);
         assert_eq!(place(1_003_600, 7200, 3600, &mut pictures), 3600);
-        // The pictures of the next title begin before the sound of this one ends.
+        // The pictures of the next title begin before the audio of this one ends.
         assert_eq!(place(50_000, 7200, 3600, &mut pictures), 7200);
         assert_eq!(place(1_008_920, 0, 1920, &mut sound), 8920);
         assert_eq!(place(53_600, 7200, 3600, &mut pictures), 10_800);
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(gap - start, 9 * SECOND);
         assert_eq!(bases.place(9 * 90_000 - 40_000, 0, Some(gap)), gap - 40_000);
         assert_eq!(bases.breaks, 0);
-        // A stream that was silent for long joins the others.
+        // A stream that was silent for long rejoins the others.
         let mut last = gap;
         for second in 10..200 {
             last = bases.place(second * 90_000, 0, Some(last));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes the tables of the channel: PAT, PMT and SDT, each at its interval.
+//! Generates the tables of the channel: PAT, PMT and SDT, each at its interval.
 //!
-//! PAT and PMT come every 80 ms, so that a receiver that joins waits 100 ms at most even if the
-//! next packet of the stream is late; SDT comes every second. A version changes when the content
-//! changes and not otherwise, also across a take-over from another server whose tables were seen.
+//! PAT and PMT are sent every 80 ms, so that a receiver that joins waits at most 100 ms even if the
+//! next packet of the stream is late. The SDT is sent every second. A version changes exactly when
+//! the content changes, also after a take-over from another server whose tables were observed.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (tables); ETSI EN 300 468 §5.2.3 (SDT), §6.2.33 (service
 //! descriptor), annex A.2 (text); ETSI TR 101 290 §5.2.1, 1.3 and 1.5 (500 ms; DVB advises 100).
-//! Does not make EIT or NIT.
+//! Does not generate EIT or NIT.
 
 use super::item::{FIRST_PID, SpliceItem};
 use crate::ts::TsPacket;
@@ -16,7 +16,7 @@ use crate::ts::psi::Sections;
 use crate::ts::tables::PAT_PID;
 use crate::{SpliceRefusal, SpliceSettings, TICKS_PER_SECOND};
 
-/// PID of the channel's map.
+/// PID of the channel's PMT.
 pub(super) const MAP_PID: u16 = 0x1000;
 
 /// PID of the service description table (EN 300 468 table 1).
@@ -35,7 +35,7 @@ struct Table {
     table_id: u8,
     number: u16,
     body: Vec<u8>,
-    /// Version and body that were last sent, or seen from another server.
+    /// Version and body that were last sent, or observed from another server.
     sent: Option<(u8, Vec<u8>)>,
     /// Next continuity counter.
     continuity: u8,
@@ -60,11 +60,11 @@ impl Table {
     }
 }
 
-/// The tables and their times.
+/// The tables and their due times.
 pub(super) struct Announce {
     /// PAT, PMT, SDT.
     tables: [Table; 3],
-    /// Sections of another server, by table.
+    /// Section buffers for another server's tables, by table.
     observed: [Sections; 3],
     map_due: u64,
     sdt_due: u64,
@@ -88,7 +88,7 @@ impl Announce {
         }
     }
 
-    /// Puts another map in force; it is sent at once if it differs.
+    /// Replaces the map; a different map is sent immediately.
     pub(super) fn put_map(&mut self, body: Vec<u8>) {
         if self.tables[1].body != body {
             self.tables[1].body = body;
@@ -96,7 +96,7 @@ impl Announce {
         }
     }
 
-    /// Adds the tables that are due at `now`.
+    /// Appends the tables that are due at `now`.
     pub(super) fn write(&mut self, now: u64, out: &mut Vec<u8>) {
         if now >= self.map_due {
             self.tables[0].write(out);
@@ -109,12 +109,13 @@ impl Announce {
         }
     }
 
-    /// The time from which on [`write`](Self::write) has something to add.
+    /// Returns the time from which [`write`](Self::write) has something to append.
     pub(super) fn due(&self) -> u64 {
         self.map_due
     }
 
-    /// Learns counters and versions from a packet of another server; false if it has no table.
+    /// Adopts counters and versions from a packet of another server; returns false if it carries no
+    /// table.
     pub(super) fn observe(&mut self, packet: &TsPacket<'_>) -> bool {
         let pid = packet.header.pid();
         let Some(at) = self.tables.iter().position(|table| table.pid == pid) else { return false };
@@ -132,14 +133,14 @@ impl Announce {
     }
 }
 
-/// Body of a map without streams.
+/// Builds the body of a PMT without streams.
 fn empty_map() -> Vec<u8> {
     let mut map = (0xe000 | FIRST_PID).to_be_bytes().to_vec();
     map.extend([0xf0, 0]);
     map
 }
 
-/// Body of the channel's map while an item plays.
+/// Builds the body of the channel's PMT for an item.
 pub(super) fn map(item: &SpliceItem) -> Result<Vec<u8>, SpliceRefusal> {
     let mut map = (0xe000 | FIRST_PID).to_be_bytes().to_vec();
     let mut describe = |head: &[u8], descriptors: &[u8]| {
@@ -158,11 +159,11 @@ pub(super) fn map(item: &SpliceItem) -> Result<Vec<u8>, SpliceRefusal> {
     Ok(map)
 }
 
-/// Body of the SDT: one service that is running.
+/// Builds the body of the SDT: one running service.
 fn services(settings: &SpliceSettings) -> Vec<u8> {
     const SERVICE_DESCRIPTOR: u8 = 0x48;
     const DIGITAL_TELEVISION: u8 = 0x01;
-    /// The service runs and is not scrambled, in the four bits above the length.
+    /// The service is running and not scrambled, in the four bits above the length.
     const RUNNING: u16 = 0x8000;
     let (provider, name) = (text(&settings.provider), text(&settings.service_name));
     let mut body = settings.original_network_id.to_be_bytes().to_vec();
@@ -179,7 +180,7 @@ fn services(settings: &SpliceSettings) -> Vec<u8> {
     body
 }
 
-/// Text of a descriptor: ASCII as it is, anything else as UTF-8 with its mark.
+/// Encodes text for a descriptor: ASCII unchanged, other text as UTF-8 with its prefix byte.
 fn text(text: &str) -> Vec<u8> {
     const UTF_8: u8 = 0x15;
     let mut bytes = if text.is_ascii() { Vec::new() } else { vec![UTF_8] };

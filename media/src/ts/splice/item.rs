@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Describes a file that is about to be joined: its programme, its clock, its first timestamps.
+//! Describes a file before it is joined: its programme, its clock, its first timestamps.
 //!
-//! Output PIDs depend on the kind and the order of the streams alone, so that the first video of
-//! every file has the same PID. Pictures, sound and PES packets of private data (subtitles,
-//! teletext) are joined. Streams of sections are left out: their times, such as those of splice
-//! commands, are times of the file.
+//! Output PIDs depend only on the kind and the order of the streams, so the first video of every
+//! file has the same PID. Video, audio and PES packets of private data (subtitles, teletext) are
+//! joined. Streams of sections are omitted: their times, such as those of splice commands, are
+//! times of the file.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4.9 (map), §2.6.16 (CA descriptor), table 2-34 (stream types).
-//! Does not look at payloads behind the PES header.
+//! Does not examine payloads after the PES header.
 
 use crate::ts::format::{Coding, tags};
 use crate::ts::rewrite::PesTimes;
@@ -18,19 +18,19 @@ use crate::{SpliceRefusal, TS_PACKET_BYTES};
 /// PID of the first output stream; stream `n` of the table of outputs has this PID plus `n`.
 pub(super) const FIRST_PID: u16 = 0x100;
 
-/// Output streams: 16 of pictures, 16 of sound, 16 others.
+/// Output streams: 16 video, 16 audio, 16 others.
 pub(super) const OUTPUTS: usize = 48;
 
-/// Output streams of a kind.
+/// Output streams of each kind.
 const OUTPUTS_PER_KIND: usize = 16;
 
-/// Streams of an item.
+/// Most streams of an item.
 pub(super) const STREAMS_MAX: usize = 32;
 
 /// Tag of the conditional access descriptor.
 const CA_DESCRIPTOR: u8 = 0x09;
 
-/// Stream types of PES packets that are neither pictures nor sound: private data, metadata.
+/// Stream types of PES packets that are neither video nor audio: private data, metadata.
 const DATA_TYPES: [u8; 2] = [0x06, 0x15];
 
 /// A file, or the rest of one, that can be joined.
@@ -40,11 +40,11 @@ pub struct SpliceItem {
     pub(super) descriptors: Vec<u8>,
     pub(super) streams: Vec<SpliceStream>,
     left_out: Vec<(u16, u8)>,
-    /// First clock reference and the time at which its packet is due.
+    /// First clock reference and the due time of its packet.
     pub(super) clock: Option<(u64, u64)>,
     scrambled: Option<u16>,
     packets: u64,
-    /// Time at which the first packet is due.
+    /// Due time of the first packet.
     begins: u64,
 }
 
@@ -62,7 +62,8 @@ pub(super) struct SpliceStream {
 }
 
 impl SpliceItem {
-    /// Takes programme `number`, or the first, of those that a [`Survey`](crate::Survey) found.
+    /// Creates an item from programme `number`, or the first, of the programmes found by a
+    /// [`Survey`](crate::Survey).
     pub fn new(programmes: &[Programme], number: Option<u16>) -> Result<Self, SpliceRefusal> {
         let first = programmes.first().ok_or(SpliceRefusal::NoMap)?;
         let programme = match number {
@@ -113,9 +114,9 @@ impl SpliceItem {
         Ok(item)
     }
 
-    /// Takes the next packet from the place of entry on, before any is pushed, and the time at
-    /// which it is due. True when nothing more need be looked at; a second of packets is enough
-    /// for any file that keeps to the standard.
+    /// Examines the next packet from the entry position on, before any is pushed, with its due
+    /// time. Returns true if no more packets are needed; a second of packets suffices for any file
+    /// that conforms to the standard.
     pub fn look_ahead(&mut self, bytes: &[u8; TS_PACKET_BYTES], due: u64) -> bool {
         let packet = TsPacket { header: TsHeader::read(bytes), bytes };
         if self.packets == 0 {
@@ -145,12 +146,13 @@ impl SpliceItem {
         }
     }
 
-    /// PID and stream type of the programme's streams that are not joined.
+    /// Returns PID and stream type of the programme's streams that are not joined.
     pub fn left_out(&self) -> &[(u16, u8)] {
         &self.left_out
     }
 
-    /// Decides by the packets looked at if the item can be joined.
+    /// Checks from the examined packets if the item can be joined. Returns its first clock
+    /// reference and the due time of that.
     pub(super) fn check(&self) -> Result<(u64, u64), SpliceRefusal> {
         if let Some(pid) = self.scrambled {
             return Err(SpliceRefusal::Scrambled { pid });
@@ -158,13 +160,13 @@ impl SpliceItem {
         self.clock.ok_or(SpliceRefusal::NoClock { pid: self.pcr_pid, packets: self.packets })
     }
 
-    /// Ticks from the first packet to the first clock reference.
+    /// Returns the ticks from the first packet to the first clock reference.
     pub(super) fn before_clock(&self) -> u64 {
         self.clock.map_or(0, |(_, due)| due.saturating_sub(self.begins))
     }
 
-    /// Ticks from the first clock reference to the first decoding time of a stream; none if that
-    /// is so far off that its PES packet will be dropped.
+    /// Returns the ticks from the first clock reference to the first decoding time of a stream;
+    /// none if that is so distant that its PES packet will be dropped.
     pub(super) fn lead(&self, stream: &SpliceStream) -> Option<i64> {
         let (pcr, _) = self.clock?;
         let ticks = stream.first_time? * 300;
@@ -173,7 +175,8 @@ impl SpliceItem {
     }
 }
 
-/// Well-formed descriptors, without those of conditional access: the output is in the clear.
+/// Returns the well-formed descriptors, without those of conditional access: the output is
+/// unscrambled.
 fn without_ca(descriptors: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     for (tag, content) in tags(descriptors).filter(|&(tag, _)| tag != CA_DESCRIPTOR) {

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Joins the transport streams of several files to one continuous stream of a channel.
+//! Joins the transport streams of several files to one continuous channel stream.
 //!
-//! Players stop, or lose seconds, where PIDs, counters or clocks jump. So the stream that leaves
-//! has fixed PIDs, counters that run on, one clock, and tables of its own. `item` describes a file
-//! to join, `playing` takes its packets, `time_base` moves its clock, `announce` makes tables,
-//! `slots` the packets of a constant rate, `sound_length` finds the end of sound, `cut` finds the
-//! ends of streams of a file that is left in its middle; [`super::rewrite`] writes fields.
+//! Players stop, or lose seconds, where PIDs, counters or clocks jump. The output therefore has
+//! fixed PIDs, continuous counters, one clock, and its own tables. `item` describes a file to join,
+//! `playing` filters and rewrites its packets, `time_base` converts its clock, `announce` generates
+//! tables, `slots` times the packets of a constant rate, `sound_length` finds the end of audio,
+//! `cut` finds the last whole PES packets of a file that is left in the middle; [`super::rewrite`]
+//! writes fields.
 //!
-//! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, pictures 0x100 to 0x10f, sound 0x110 to 0x11f, others
-//! 0x120 to 0x12f. The clock is always on 0x100: in the packets of the pictures if the file has it
-//! there, else in packets without payload.
+//! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, video 0x100 to 0x10f, audio 0x110 to 0x11f, others
+//! 0x120 to 0x12f. The clock is always on 0x100: in the video packets if the file has it there,
+//! otherwise in packets without payload.
 //!
-//! Time is an argument: ticks of 27 MHz of channel time, which is also the channel's clock (PCR).
-//! Without a constant rate the packets added by a call are due at the time given to it, and clock
-//! references keep the differences that they have in the file, unless a caller has packets leave
-//! ahead of their clock ([`Splicer::run_ahead`]). With one, packet `k` is due at
-//! `k` × 188 × 8 / rate, clock references are made from that, and null packets fill up; media waits
-//! 250 ms at most, and PES packets for which there is no room in that time are dropped.
+//! Time is an argument: 27 MHz ticks of channel time, which is also the channel's clock (PCR).
+//! Without a constant rate the packets appended by a call are due at the time passed to it, and
+//! clock references keep the differences of the file, unless a caller makes packets leave ahead of
+//! their clock ([`Splicer::run_ahead`]). With a constant rate, packet `k` is due at `k` × 188 × 8 /
+//! rate, clock references are computed from that time, and null packets fill the rest. Media then
+//! waits at most 250 ms, and PES packets without room in that time are dropped.
 //!
-//! Costs 79 ns a packet of H.264 of 2 Mb/s, three copies of it among them, and 22 ns a packet at a
-//! constant rate of which most are null packets (best of 20 runs of `cost_of_a_packet` in
+//! Costs 79 ns per packet of H.264 at 2 Mb/s, including three copies of it, and 22 ns per packet at
+//! a constant rate of mostly null packets (best of 20 runs of `cost_of_a_packet` in
 //! `tests/splice.rs`, optimised with overflow checks, one core of an EPYC VM with other work).
-//! Bounded: 32 streams, the queue of 250 ms, 10 s of slots a call.
+//! Bounded: 32 streams, the queue of 250 ms, 10 s of slots per call.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2, §2.4.3; ETSI TR 101 290 §5.2; ETSI TS 101 154 §4.1.5 (clock
 //! references every 40 ms).
-//! Does not follow a map that changes inside a file, and does not decode.
+//! Does not follow map changes inside a file, and does not decode.
 
 mod announce;
 mod cut;
@@ -53,23 +54,23 @@ use crate::{
 /// Latest time: keeps sums of times within 64 bits.
 const TIME_MAX: u64 = 1 << 62;
 
-/// Clock references are at most this far apart, less two ticks of rounding.
+/// Largest distance of clock references: 40 ms, less two ticks of rounding.
 const CLOCK_TICKS: u64 = TICKS_PER_SECOND / 25 - 2;
 
-/// Farthest that packets leave ahead of their clock.
+/// Most ticks by which packets leave ahead of their clock.
 const AHEAD_TICKS_MAX: u64 = 60 * TICKS_PER_SECOND;
 
-/// Most time filled by one call; more than that is left out and counted.
+/// Most time filled by one call; more than that is skipped and counted.
 const FILL_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
-/// Timestamps are moved by this much at most to make room for the end of the file before: files of
+/// Most ticks by which timestamps are moved to make room for the end of the previous file: files of
 /// ffmpeg have up to 2 s between their clock and their pictures, others 0.1 s.
 const ROOM_TICKS_MAX: u64 = 3 * TICKS_PER_SECOND;
 
-/// Bytes of a name: two of them and the rest of their descriptor have one byte of length.
+/// Bytes of a name: two names and the rest of their descriptor share one length byte.
 const TEXT_BYTES_MAX: usize = 120;
 
-/// Names and numbers of a channel's stream.
+/// Names and identifiers of a channel's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpliceSettings {
     /// transport_stream_id of PAT and SDT.
@@ -82,7 +83,7 @@ pub struct SpliceSettings {
     pub service_name: String,
     /// Name of its provider; 120 bytes at most.
     pub provider: String,
-    /// Bits per second of all packets, null packets included; none sends what the files have.
+    /// Bits per second of all packets, null packets included; none sends only the files' packets.
     pub constant_rate: Option<u64>,
 }
 
@@ -90,7 +91,7 @@ impl Default for SpliceSettings {
     fn default() -> Self {
         Self {
             transport_stream_id: 1,
-            // For networks that nobody registered (ETSI TS 101 162).
+            // The range for unregistered private networks (ETSI TS 101 162).
             original_network_id: 0xff00,
             service_id: 1,
             service_name: "channel".to_owned(),
@@ -100,7 +101,7 @@ impl Default for SpliceSettings {
     }
 }
 
-/// Packets taken, sent and dropped so far.
+/// Packets consumed, sent and dropped so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpliceCounts {
@@ -112,45 +113,45 @@ pub struct SpliceCounts {
     pub null_packets: u64,
     /// Files begun.
     pub items: u64,
-    /// Discontinuities of the clock inside files.
+    /// Clock discontinuities inside files.
     pub clock_discontinuities: u64,
-    /// Places where packets are missing in files, by their continuity counters.
+    /// Gaps in the continuity counters of files.
     pub input_losses: u64,
-    /// Packets without a sync byte, or that say of themselves that they are damaged.
+    /// Packets without a sync byte, or with the transport_error_indicator set.
     pub damaged_packets: u64,
-    /// Scrambled packets of streams that were in the clear when the file began.
+    /// Scrambled packets of streams that were unscrambled when the file began.
     pub scrambled_packets: u64,
-    /// Repetitions left out.
+    /// Repeated packets that were dropped.
     pub repeated_packets: u64,
     /// Packets of joined streams that were dropped for any of the reasons here, or because they
-    /// came before the first PES packet of their stream.
+    /// preceded the first PES packet of their stream.
     pub dropped_packets: u64,
-    /// PES packets dropped because their header cannot be read.
+    /// PES packets dropped because their header is unreadable.
     pub broken_units: u64,
-    /// PES packets dropped because their time is more than 10 s from when they are due.
+    /// PES packets dropped because their time is more than 10 s from their due time.
     pub far_units: u64,
-    /// PES packets dropped because their time lies before the end of the file before.
+    /// PES packets dropped because their time lies before the end of the previous file.
     pub overlapping_units: u64,
     /// PES packets dropped because the file is left before their end.
     pub cut_units: u64,
     /// PES packets dropped because the constant rate had no room for them.
     pub late_units: u64,
-    /// Slots of the constant rate that were left out because more than 10 s passed between calls.
+    /// Slots of the constant rate that were skipped because more than 10 s passed between calls.
     pub skipped_slots: u64,
 }
 
 /// Result of beginning a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Splice {
-    /// Ticks by which its timestamps were moved beyond its clock, so that they come after those
-    /// of the file before.
+    /// Ticks by which its timestamps were moved further than its clock, so that they follow those
+    /// of the previous file.
     pub room_ticks: u64,
-    /// Ticks that still overlap, because room is made for 3 s at most: PES packets of this time
-    /// are dropped. A caller avoids it by starting the file as much later.
+    /// Ticks that still overlap, because at most 3 s of room is made: PES packets of this time are
+    /// dropped. A caller avoids this by starting the file as much later.
     pub overlap_ticks: u64,
 }
 
-/// Stream of the output.
+/// A stream of the output.
 #[derive(Debug, Clone, Copy, Default)]
 struct OutputStream {
     /// Counter of the last packet with payload.
@@ -158,7 +159,7 @@ struct OutputStream {
     /// Decoding time of the last PES packet, and the step to it, in 90 kHz.
     time: Option<u64>,
     step: u64,
-    /// Duration of that PES packet by its frames, of sound; known when its item ends.
+    /// Duration of that PES packet from its frames, for audio; known when its item ends.
     duration: Option<u64>,
 }
 
@@ -166,11 +167,11 @@ struct OutputStream {
 enum QueuedPacket {
     /// A packet whose counter, and clock reference if it has one, are written when it is sent.
     Media { bytes: [u8; TS_PACKET_BYTES], output: usize, has_pcr: bool, starts_unit: bool },
-    /// The map changes before the packets behind.
+    /// The map for the packets that follow.
     Map(Vec<u8>),
 }
 
-/// Makes one stream of many files.
+/// Joins many files to one stream.
 pub struct Splicer {
     announce: Announce,
     slots: Option<Slots>,
@@ -179,7 +180,7 @@ pub struct Splicer {
     now: u64,
     /// Time of the last clock reference sent.
     clock_sent: Option<u64>,
-    /// Packets of tables that wait for slots, and how many of their bytes are sent.
+    /// Table packets that wait for slots, and the number of their bytes already sent.
     tables: Vec<u8>,
     tables_sent: usize,
     joins: u64,
@@ -187,7 +188,7 @@ pub struct Splicer {
 }
 
 impl Splicer {
-    /// A channel that plays nothing yet.
+    /// Creates a channel without an item.
     pub fn new(settings: &SpliceSettings) -> Result<Self, SpliceSettingsFault> {
         if settings.service_id == 0 {
             return Err(SpliceSettingsFault::ServiceId);
@@ -218,8 +219,8 @@ impl Splicer {
         })
     }
 
-    /// Ends the item that plays and begins this one, wherever it was entered. Packets of the one
-    /// before that wait for slots are still sent.
+    /// Ends the playing item and begins this one, at any entry position. Packets of the previous
+    /// item that wait for slots are still sent.
     pub fn begin(&mut self, item: &SpliceItem) -> Result<Splice, SpliceRefusal> {
         let (pcr, due) = item.check()?;
         let map = announce::map(item)?;
@@ -245,8 +246,8 @@ impl Splicer {
         Ok(Splice { room_ticks: room, overlap_ticks: overlap - room })
     }
 
-    /// Ticks by which the streams sent last longer than those of an item begin, at most, if its
-    /// clock begins at `due`.
+    /// Returns the largest time by which the streams sent so far extend beyond the start of an
+    /// item's streams, in ticks, if the item's clock begins at `due`.
     fn overlap(&self, item: &SpliceItem, due: u64) -> u64 {
         let overlaps =
             item.streams.iter().filter(|stream| stream.coding.is_media()).filter_map(|stream| {
@@ -259,8 +260,8 @@ impl Splicer {
         overlaps.max().unwrap_or(0)
     }
 
-    /// Takes the next packet of the item that plays, due at `due`, and adds to `out` all that is
-    /// due until then. Times do not go back: an earlier one counts as the last.
+    /// Consumes the next packet of the playing item, due at `due`, and appends all packets due
+    /// until then to `out`. Times do not go back: an earlier time is replaced by the last one.
     pub fn push(&mut self, packet: &[u8; TS_PACKET_BYTES], due: u64, out: &mut Vec<u8>) {
         let due = due.clamp(self.now, TIME_MAX);
         self.now = due;
@@ -274,54 +275,54 @@ impl Splicer {
             return;
         }
         let Some(item) = &mut self.item else { return };
-        let taken = item.take(&packet, due, &mut self.outputs, &mut self.counts);
+        let forwarded = item.take(&packet, due, &mut self.outputs, &mut self.counts);
         if self.slots.is_some() {
-            if let Some(media) = taken.media {
+            if let Some(media) = forwarded.media {
                 self.queue(media);
             }
             return;
         }
-        if taken.media.is_some() || taken.pcr.is_some() {
+        if forwarded.media.is_some() || forwarded.pcr.is_some() {
             self.send_tables(out);
         }
-        if let Some(pcr) = taken.pcr {
+        if let Some(pcr) = forwarded.pcr {
             self.clock_sent = Some(due);
-            if !matches!(taken.media, Some(QueuedPacket::Media { has_pcr: true, .. })) {
+            if !matches!(forwarded.media, Some(QueuedPacket::Media { has_pcr: true, .. })) {
                 self.send_clock(pcr, out);
             }
         }
-        if let Some(media) = taken.media {
-            self.send(media, taken.pcr, out);
+        if let Some(media) = forwarded.media {
+            self.send(media, forwarded.pcr, out);
         }
     }
 
-    /// Takes no more PES packets of the stream of the item that plays that has this PID in its
-    /// file: the next would have no end ([`OpenUnits`]). Its clock is still followed.
+    /// Rejects further PES packets of the playing item's stream with this PID in the file, because
+    /// the next one would be truncated ([`OpenUnits`]). Its clock is still followed.
     pub fn end_stream(&mut self, pid: u16) {
         if let Some(item) = &mut self.item {
             item.end_stream(pid);
         }
     }
 
-    /// Lets packets of the item that plays leave so many ticks ahead of its clock, from the next
-    /// one on: clock references are earlier by as much, timestamps stay where they are.
+    /// Makes packets of the playing item leave this many ticks ahead of its clock, from the next
+    /// packet on: clock references decrease by the same time, timestamps are unchanged.
     pub fn run_ahead(&mut self, ticks: u64) {
         if let Some(item) = &mut self.item {
             item.run_ahead(ticks.min(AHEAD_TICKS_MAX));
         }
     }
 
-    /// Goes on at another place of the item that plays, from the next clock reference on, whose
-    /// time base may be another.
+    /// Continues at another position of the playing item, from the next clock reference on, which
+    /// may have another time base.
     pub fn skip(&mut self) {
         if let Some(item) = &mut self.item {
             item.skip();
         }
     }
 
-    /// Adds to `out` all that is due before `time` besides packets still to be pushed. Called
-    /// every 20 ms or so while nothing plays, or between packets that are far apart, it keeps
-    /// tables and clock alive.
+    /// Appends all packets due before `time` to `out`, except packets not yet pushed. A call every
+    /// 20 ms or so while nothing plays, or between packets that are far apart, keeps tables and
+    /// clock alive.
     pub fn fill_to(&mut self, time: u64, out: &mut Vec<u8>) {
         let time = time.clamp(self.now, TIME_MAX);
         self.now = time;
@@ -335,7 +336,7 @@ impl Splicer {
         }
     }
 
-    /// Leaves out all slots before `time`, and the media that waits for them: after a pause in
+    /// Skips all slots before `time` and drops the media that waits for them. Used after a pause in
     /// which nothing was sent, or another server sent in place of this one.
     pub fn skip_to(&mut self, time: u64) {
         let time = time.clamp(self.now, TIME_MAX);
@@ -346,14 +347,14 @@ impl Splicer {
         {
             self.counts.skipped_slots += slots.seek(time);
             let before = slots.queue.len();
-            // The map of what plays is still to be sent.
+            // The map of the playing item must still be sent.
             slots.queue.retain(|entry| matches!(entry, QueuedPacket::Map(_)));
             self.counts.dropped_packets += (before - slots.queue.len()) as u64;
         }
     }
 
-    /// Learns from a packet that another server sent for this channel, so that the next packets
-    /// from here continue its counters, table versions and times.
+    /// Adopts the state of a packet that another server sent for this channel, so that the next
+    /// packets from here continue its counters, table versions and times.
     pub fn observe(&mut self, packet: &[u8; TS_PACKET_BYTES]) {
         let packet = TsPacket { header: TsHeader::read(packet), bytes: packet };
         let is_usable = packet.header.is_sync() && !packet.header.is_damaged();
@@ -370,41 +371,41 @@ impl Splicer {
         }
     }
 
-    /// Time at which the next file should start so that its first picture or sound follows the last
-    /// of this one, if it has as much time before that as the one that plays. Files often have a
-    /// picture or two more than their clock has time for, others a clock that runs on behind their
-    /// pictures. By the clock alone, files of the first kind would make [`Splice::room_ticks`] grow
-    /// without a limit, those of the second would leave gaps.
+    /// Returns the start time of the next file at which its first picture or audio directly follows
+    /// the last of this one, assuming that it has the same time between start and media as the
+    /// playing one. Files often have a picture or two more than their clock has time for, or a
+    /// clock that continues after their pictures. If starts followed the clock alone, the first
+    /// kind would make [`Splice::room_ticks`] grow without limit, and the second would leave gaps.
     pub fn media_end(&self) -> Option<u64> {
         self.item.as_ref()?.media_end(&self.outputs, self.now)
     }
 
-    /// Time at which the last packet of pictures or sound of the item that plays was due; none
-    /// where none has passed since it began or was skipped in.
+    /// Returns the due time of the last video or audio packet of the playing item; none if none has
+    /// passed since it began or was last skipped.
     pub fn media_left(&self) -> Option<u64> {
         self.item.as_ref()?.media_left()
     }
 
-    /// Packets taken, sent and dropped so far.
+    /// Packets consumed, sent and dropped so far.
     pub fn counts(&self) -> &SpliceCounts {
         &self.counts
     }
 
-    /// Files whose packets may be sent from the last call on; packets of the one before are sent no
-    /// more.
+    /// Returns the number of files that have reached the output; packets of all but the latest are
+    /// no longer sent.
     pub fn joins(&self) -> u64 {
         self.joins
     }
 
-    /// Index of the next slot of a constant rate: the packet added next is packet `k` of the
-    /// channel and leaves at `k` × 188 × 8 / rate. None without a rate, and before the first call
-    /// with a time.
+    /// Returns the index of the next slot of a constant rate: the next appended packet is packet
+    /// `k` of the channel and leaves at `k` × 188 × 8 / rate. None without a rate, and before the
+    /// first call with a time.
     pub fn next_slot(&self) -> Option<u64> {
         self.slots.as_ref().filter(|slots| slots.is_started).map(Slots::index)
     }
 
-    /// Time at which a slot of the constant rate begins, in ticks, rounded down. None without a
-    /// rate.
+    /// Returns the start time of a slot of the constant rate, in ticks, rounded down. None without
+    /// a rate.
     pub fn slot_time(&self, slot: u64) -> Option<u64> {
         self.slots.as_ref().map(|slots| slots.time_of(slot).0)
     }
@@ -420,7 +421,7 @@ impl Splicer {
         out.extend(clock_packet(FIRST_PID, self.outputs[0].continuity, pcr));
     }
 
-    /// Sends a packet with its counter and, where it has one, its clock reference.
+    /// Sends a packet with its counter and, if it has one, its clock reference.
     fn send(&mut self, packet: QueuedPacket, pcr: Option<u64>, out: &mut Vec<u8>) {
         let QueuedPacket::Media { mut bytes, output, has_pcr, .. } = packet else { return };
         let continuity = &mut self.outputs[output].continuity;
@@ -474,7 +475,7 @@ impl Splicer {
         }
     }
 
-    /// Fills the next slot: with a clock reference that may not wait, a table, media, or nothing.
+    /// Fills the next slot: with an overdue clock reference, a table, media, or a null packet.
     fn fill_slot(&mut self, out: &mut Vec<u8>) {
         let Some(slots) = &mut self.slots else { return };
         let (time, pcr) = (slots.time(), slots.pcr());
@@ -516,7 +517,7 @@ impl Splicer {
     }
 }
 
-/// A packet without content.
+/// A null packet.
 const NULL_PACKET: [u8; TS_PACKET_BYTES] = {
     let mut bytes = [0xff; TS_PACKET_BYTES];
     (bytes[0], bytes[1], bytes[2], bytes[3]) = (SYNC_BYTE as u8, 0x1f, 0xff, 0x10);

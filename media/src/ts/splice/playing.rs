@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes the packets of the file that plays, and makes packets of the channel of those that pass.
+//! Filters the packets of the playing file and rewrites the accepted ones as packets of the
+//! channel.
 //!
 //! A stream begins with its first PES packet. From then on its packets pass, except repetitions
-//! (ISO/IEC 13818-1 §2.4.3.3 allows one of each) and PES packets that are dropped as a whole:
-//! those whose timestamps cannot be read, are more than 10 s from their due time, lie before the
-//! end of the file before, or have no end because the file is left. Packets without payload are not
-//! passed on; their clock is.
+//! (ISO/IEC 13818-1 §2.4.3.3 allows one of each) and PES packets that are dropped as a whole: those
+//! whose timestamps are unreadable, are more than 10 s from their due time, lie before the end of
+//! the previous file, or have no end because the file is left. Packets without payload are not
+//! forwarded; their clock references are.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.5 (discontinuity), §2.4.3.7 (PES).
-//! Does not repair losses of the file: it counts them.
+//! Does not repair losses of the file; counts them.
 
 use super::item::{FIRST_PID, SpliceItem};
 use super::sound_length::SoundLength;
@@ -19,41 +20,43 @@ use crate::ts::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
 use crate::ts::{Adaptation, PCR_MODULUS, PIDS, TsPacket};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
-/// Timestamps further from their due time belong to another time base: no decoder has to keep
+/// Timestamps farther from their due time belong to another time base: no decoder has to buffer
 /// data for longer (ISO/IEC 13818-1 §2.14.3.1 allows H.264 10 s).
 pub(super) const FAR_TICKS: i64 = 10 * TICKS_PER_SECOND.cast_signed();
 
-/// Longest duration of a PES packet of sound, 90 kHz: longer ones have headers that lie. Frames of
-/// a very low rate fill the usual packet of 3 KB with 1.5 s.
+/// Longest plausible duration of an audio PES packet, 90 kHz: longer results come from wrong
+/// headers. Frames of a very low rate fill the usual packet of 3 KB with 1.5 s.
 const UNIT_MAX: u64 = 2 * 90_000;
 
-/// Time between decoding and presentation of a picture; of 25 a second, files have none to two
-/// pictures of reordering. It is one constant for all files, so that the room between files stays
-/// bounded in every order of them: with a constant of each file, two of which one has longer sound
-/// and the other pictures that begin earlier would need more room in each turn.
+/// Assumed time between decoding and presentation of a picture: one picture at 25 a second, where
+/// files have zero to two pictures of reordering. The constant is the same for all files, so that
+/// the room between files stays bounded in every order of them. With a constant per file, two
+/// alternating files, one with longer audio and the other with an earlier start of video, would
+/// need more room at each change.
 const REORDER_TICKS: i64 = TICKS_PER_SECOND.cast_signed() / 25;
 
-/// A longer step between timestamps tells nothing about the duration of an access unit.
+/// A longer step between timestamps does not indicate the duration of an access unit.
 const STEP_MAX: u64 = 90_000;
 
-/// Marks the PID of the clock in the table of PIDs; the bits below are 1 + the stream's index.
+/// Flag of the clock's PID in the table of PIDs; the bits below hold 1 + the stream's index.
 const CLOCK: u8 = 0x80;
 
-/// The file that plays.
+/// The playing file.
 pub(super) struct PlayingItem {
     wanted: Box<[u8; PIDS]>,
     base: TimeBase,
-    /// Ticks that timestamps are moved beyond the clock.
+    /// Ticks by which timestamps are moved further than the clock.
     delay: u64,
     /// Ticks from its first packet to its first clock reference.
     before_clock: u64,
     /// Ticks by which packets leave ahead of the clock.
     ahead: u64,
-    /// Packets before the next clock reference are left out.
+    /// True if packets before the next clock reference are dropped.
     awaits_clock: bool,
-    /// Time at which the last packet of pictures or sound left.
+    /// Due time of the last forwarded video or audio packet.
     media_left: Option<u64>,
-    /// A discontinuity of the clock was announced, and its first reference has not come.
+    /// True if a clock discontinuity was announced and the first reference after it was not yet
+    /// received.
     is_announced: bool,
     streams: Vec<PlayingStream>,
 }
@@ -61,30 +64,30 @@ pub(super) struct PlayingItem {
 struct PlayingStream {
     output: usize,
     coding: Coding,
-    /// Ticks from the first clock reference to the first decoding time, where that comes soon.
+    /// Ticks from the first clock reference to the first decoding time, if that is near.
     lead: Option<i64>,
-    /// Length of its last PES packet, of sound.
+    /// Duration of its last PES packet, for audio.
     length: Option<SoundLength>,
-    /// A PES packet has begun.
+    /// True if a PES packet has begun.
     is_started: bool,
-    /// One with timestamps has passed since the start or the last discontinuity.
+    /// True if a PES packet with timestamps has passed since the start or the last discontinuity.
     is_joined: bool,
-    /// The rest of a PES packet is dropped.
+    /// True if the rest of the PES packet is dropped.
     is_dropping: bool,
-    /// No more PES packets are taken.
+    /// True if no more PES packets are accepted.
     is_over: bool,
     /// The last packet with payload.
     last: Option<[u8; TS_PACKET_BYTES]>,
-    /// That packet was a repetition.
+    /// True if that packet was repeated.
     is_repeated: bool,
 }
 
-/// Result of a packet.
+/// Result of one input packet.
 #[derive(Default)]
-pub(super) struct TakenPacket {
-    /// Its clock reference, moved to the channel's clock.
+pub(super) struct ForwardedPacket {
+    /// Its clock reference on the channel's clock.
     pub(super) pcr: Option<u64>,
-    /// The packet as the channel sends it, but for counter and clock reference.
+    /// The packet to send, without final counter and clock reference.
     pub(super) media: Option<QueuedPacket>,
 }
 
@@ -124,17 +127,17 @@ impl PlayingItem {
         }
     }
 
-    /// Takes the next packet, due at `due`.
+    /// Consumes the next packet, due at `due`.
     pub(super) fn take(
         &mut self,
         packet: &TsPacket<'_>,
         due: u64,
         outputs: &mut [OutputStream],
         counts: &mut SpliceCounts,
-    ) -> TakenPacket {
+    ) -> ForwardedPacket {
         let wanted = self.wanted[usize::from(packet.header.pid())];
         if wanted == 0 {
-            return TakenPacket::default();
+            return ForwardedPacket::default();
         }
         let adaptation = match packet.header.has_adaptation() {
             true => packet.adaptation(),
@@ -142,14 +145,14 @@ impl PlayingItem {
         };
         let at = usize::from(wanted & !CLOCK).checked_sub(1);
         if at.is_some_and(|at| self.streams[at].is_repetition(packet, &adaptation, counts)) {
-            return TakenPacket::default();
+            return ForwardedPacket::default();
         }
         let pcr = match wanted & CLOCK {
             0 => None,
             _ => self.follow_clock(&adaptation, due, counts),
         };
-        let takes_media = packet.header.has_payload() && !self.awaits_clock;
-        let media = at.filter(|_| takes_media).and_then(|at| {
+        let accepts_media = packet.header.has_payload() && !self.awaits_clock;
+        let media = at.filter(|_| accepts_media).and_then(|at| {
             let stream = &mut self.streams[at];
             let start = Start { base: &self.base, due: due + self.ahead + self.delay };
             let is_kept = stream.admit(packet, &start, outputs, counts);
@@ -164,10 +167,10 @@ impl PlayingItem {
             }
             made
         });
-        TakenPacket { pcr, media }
+        ForwardedPacket { pcr, media }
     }
 
-    /// Follows the clock of the file and returns a reference as the channel has it.
+    /// Tracks the clock of the file and converts a reference to the channel's clock.
     fn follow_clock(
         &mut self,
         adaptation: &Adaptation,
@@ -186,8 +189,9 @@ impl PlayingItem {
         Some((self.base.pcr(pcr) + PCR_MODULUS - self.ahead % PCR_MODULUS) % PCR_MODULUS)
     }
 
-    /// Time at which the next file begins so that its first stream follows the last end of one
-    /// here, if it has as much time before that as this one.
+    /// Returns the start time of the next file at which its first stream directly follows the last
+    /// end of a stream here, assuming that it has the same time between start and first stream as
+    /// this one.
     pub(super) fn media_end(&self, outputs: &[OutputStream], now: u64) -> Option<u64> {
         let media = || self.streams.iter().filter(|stream| stream.coding.is_media());
         let starts = media().filter_map(|stream| Some(stream.lead? + stream.before_shown()));
@@ -201,14 +205,14 @@ impl PlayingItem {
         Some(clock.saturating_sub(self.before_clock))
     }
 
-    /// Notes how long the last PES packets are.
+    /// Stores the durations of the last PES packets.
     pub(super) fn note_durations(&self, outputs: &mut [OutputStream]) {
         for stream in self.streams.iter().filter(|stream| stream.is_joined) {
             outputs[stream.output].duration = stream.duration();
         }
     }
 
-    /// Takes no more PES packets of the stream with this PID in the file.
+    /// Rejects further PES packets of the stream with this PID in the file.
     pub(super) fn end_stream(&mut self, pid: u16) {
         let wanted = self.wanted.get(usize::from(pid)).map_or(0, |wanted| wanted & !CLOCK);
         if let Some(at) = usize::from(wanted).checked_sub(1) {
@@ -216,12 +220,12 @@ impl PlayingItem {
         }
     }
 
-    /// Lets packets leave so many ticks ahead of the clock.
+    /// Makes packets leave this many ticks ahead of the clock.
     pub(super) fn run_ahead(&mut self, ticks: u64) {
         self.ahead = ticks;
     }
 
-    /// Goes on at another place of the file.
+    /// Continues at another position of the file.
     pub(super) fn skip(&mut self) {
         (self.awaits_clock, self.media_left) = (true, None);
         for stream in &mut self.streams {
@@ -229,12 +233,12 @@ impl PlayingItem {
         }
     }
 
-    /// Time at which the last packet of pictures or sound left.
+    /// Due time of the last forwarded video or audio packet.
     pub(super) fn media_left(&self) -> Option<u64> {
         self.media_left
     }
 
-    /// Drops the rest of the PES packet that the output stream is in.
+    /// Drops the rest of the current PES packet of an output stream.
     pub(super) fn drop_unit(&mut self, output: usize) {
         for stream in self.streams.iter_mut().filter(|stream| stream.output == output) {
             stream.is_dropping = true;
@@ -242,26 +246,26 @@ impl PlayingItem {
     }
 }
 
-/// Facts by which the start of a PES packet is judged.
+/// Parameters for the decision about the start of a PES packet.
 struct Start<'a> {
     base: &'a TimeBase,
-    /// Due time, moved as the timestamps are.
+    /// Due time, moved like the timestamps.
     due: u64,
 }
 
 impl PlayingStream {
-    /// Duration of the last PES packet by its frames, of sound, in units of 90 kHz.
+    /// Returns the duration of the last audio PES packet from its frames, in units of 90 kHz.
     fn duration(&self) -> Option<u64> {
         let counted = self.length.as_ref().and_then(SoundLength::ticks);
         counted.filter(|&ticks| ticks <= UNIT_MAX)
     }
 
-    /// Ticks from decoding to presentation, in most files.
+    /// Returns the usual time from decoding to presentation, in ticks.
     fn before_shown(&self) -> i64 {
         if self.coding.is_video() { REORDER_TICKS } else { 0 }
     }
 
-    /// True for the repetition of the packet before; notes losses.
+    /// True for a repetition of the previous packet; also counts losses.
     fn is_repetition(
         &mut self,
         packet: &TsPacket<'_>,
@@ -326,7 +330,7 @@ impl PlayingStream {
         !self.is_dropping
     }
 
-    /// Decides if a PES packet of decoding time `time`, as the channel has it, passes.
+    /// Decides if a PES packet with decoding time `time` on the channel's clock passes.
     fn pass(
         &mut self,
         time: u64,
@@ -351,7 +355,7 @@ impl PlayingStream {
         true
     }
 
-    /// The packet as the channel sends it.
+    /// Returns the packet as the channel sends it.
     fn rewrite(
         &self,
         packet: &TsPacket<'_>,
@@ -360,7 +364,7 @@ impl PlayingStream {
     ) -> Option<QueuedPacket> {
         let mut bytes = *packet.bytes;
         let [high, low] = (FIRST_PID + self.output as u16).to_be_bytes();
-        // Start of a unit and priority are kept.
+        // payload_unit_start_indicator and transport_priority are preserved.
         bytes[1] = bytes[1] & 0x60 | high;
         bytes[2] = low;
         let payload = renew_adaptation(&mut bytes, has_pcr)?;
@@ -374,14 +378,14 @@ impl PlayingStream {
 }
 
 impl OutputStream {
-    /// End of the last PES packet, in 90 kHz. Two units where nothing is known of its duration, so
-    /// that rounding leaves the times in order.
+    /// Returns the end of the last PES packet, in 90 kHz. The duration is at least two units, also
+    /// if unknown, so that rounding preserves the order of times.
     pub(super) fn end(&self) -> Option<u64> {
         Some(self.time? + self.duration.unwrap_or(self.step).max(2))
     }
 
-    /// Notes the decoding time of a PES packet; the step from the one before is the duration if
-    /// both are of one file.
+    /// Records the decoding time of a PES packet. The step from the previous time is the duration
+    /// if both are in one file.
     pub(super) fn note(&mut self, time: u64, is_same_file: bool) {
         self.duration = None;
         if let Some(last) = self.time.replace(time).filter(|_| is_same_file) {
@@ -393,7 +397,7 @@ impl OutputStream {
     }
 }
 
-/// True when packets of one PID and counter are equal but for their clock references.
+/// True if packets of one PID and counter are equal except for their clock references.
 fn is_alike(a: &[u8; TS_PACKET_BYTES], b: &[u8; TS_PACKET_BYTES]) -> bool {
     let has_clock = a[3] & 0x20 != 0 && a[4] >= 7 && a[5] & 0x10 != 0;
     let clock_end = if has_clock { 12 } else { 6 };

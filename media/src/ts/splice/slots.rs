@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Slots of a stream of constant rate: packet `k` leaves at `k` × 188 × 8 / rate of channel time.
+//! Times the slots of a constant-rate stream: packet `k` leaves at `k` × 188 × 8 / rate of channel
+//! time.
 //!
-//! A slot's time is kept as ticks and a remainder in parts of the rate, so that it is exact for
-//! ever and costs no division. A clock reference is the time of the byte that ends its base,
-//! rounded down to a tick of 37 ns (ISO/IEC 13818-1 §2.4.2.2).
+//! A slot's time is stored as ticks and a remainder in parts of the rate, so it stays exact and
+//! needs no division. A clock reference is the time of the byte that ends its base, rounded down to
+//! a tick of 37 ns (ISO/IEC 13818-1 §2.4.2.2).
 //!
-//! Media waits in a queue for its slot, for [`DELAY_TICKS`] at most: timestamps are moved by as
-//! much, so that no packet is later relative to its timestamps than in its file.
+//! Media waits in a queue for its slot, at most [`DELAY_TICKS`]. Timestamps are moved by the same
+//! time, so no packet is later relative to its timestamps than in its file.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2.2 (clock), §2.4.2.3 (delay of the decoder model).
-//! Does not decide which packet takes a slot.
+//! Does not assign packets to slots.
 
 use std::collections::VecDeque;
 
@@ -22,17 +23,17 @@ pub(super) const DELAY_TICKS: u64 = TICKS_PER_SECOND / 4;
 /// Smallest and largest rate, in bits per second.
 pub(super) const RATES: std::ops::RangeInclusive<u64> = 200_000..=200_000_000;
 
-/// Rate kept for tables and clock references: PAT and PMT of one packet every 80 ms, a reference
-/// every 38 ms, and longer tables once in a while.
+/// Rate reserved for tables and clock references: PAT and PMT of one packet every 80 ms, a
+/// reference every 38 ms, and occasional longer tables.
 const OVERHEAD_BITS_PER_SECOND: u64 = 100_000;
 
 const PACKET_BITS: u64 = TS_PACKET_BYTES as u64 * 8;
-/// Ticks of a slot at one bit a second.
+/// Ticks of a slot at one bit per second.
 const BIT_TICKS: u64 = PACKET_BITS * TICKS_PER_SECOND;
-/// Bits before the end of a clock reference's base: byte 10 has its last bit.
+/// Bits up to the end of a clock reference's base: byte 10 contains its last bit.
 const CLOCK_BITS: u64 = 10 * 8;
 
-/// The next slot, and the packets that wait.
+/// The next slot, and the queued packets.
 pub(super) struct Slots {
     rate: u64,
     index: u64,
@@ -45,7 +46,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Slots of a rate within [`RATES`].
+    /// Creates the slots of a rate within [`RATES`].
     pub(super) fn new(rate: u64) -> Self {
         let packets = (rate - OVERHEAD_BITS_PER_SECOND) * DELAY_TICKS / TICKS_PER_SECOND;
         Self {
@@ -59,7 +60,7 @@ impl Slots {
         }
     }
 
-    /// Goes to the first slot that is not before `time`, and returns the slots left out.
+    /// Moves to the first slot that is not before `time`, and returns the number of skipped slots.
     pub(super) fn seek(&mut self, time: u64) -> u64 {
         let index = (u128::from(time) * u128::from(self.rate)).div_ceil(u128::from(BIT_TICKS));
         let before = self.index;
@@ -69,14 +70,14 @@ impl Slots {
         self.index.saturating_sub(before)
     }
 
-    /// Time of a slot, and the remainder. Exact for times that count from 1970, too, whose ticks
-    /// have more digits than a floating-point number.
+    /// Returns the time of a slot, and the remainder. The result is exact also for times since
+    /// 1970, whose ticks exceed the precision of a floating-point number.
     pub(super) fn time_of(&self, index: u64) -> (u64, u64) {
         let (exact, rate) = (u128::from(index) * u128::from(BIT_TICKS), u128::from(self.rate));
         ((exact / rate) as u64, (exact % rate) as u64)
     }
 
-    /// Goes to the next slot.
+    /// Moves to the next slot.
     pub(super) fn advance(&mut self) {
         self.index += 1;
         let sum = self.remainder + BIT_TICKS;
@@ -85,17 +86,17 @@ impl Slots {
         self.remainder = sum % self.rate;
     }
 
-    /// Index of the slot.
+    /// Returns the index of the slot.
     pub(super) fn index(&self) -> u64 {
         self.index
     }
 
-    /// Time of the slot, rounded down.
+    /// Returns the time of the slot, rounded down.
     pub(super) fn time(&self) -> u64 {
         self.ticks
     }
 
-    /// Clock reference of a packet in this slot.
+    /// Returns the clock reference of a packet in this slot.
     pub(super) fn pcr(&self) -> u64 {
         self.ticks + (self.remainder + CLOCK_BITS * TICKS_PER_SECOND) / self.rate
     }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Duration of the last PES packet of a sound stream, by the frames that begin in it.
+//! Computes the duration of the last PES packet of an audio stream from the frames that begin in
+//! it.
 //!
 //! Multiplexers put many frames into a PES packet, and fewer into the last one of a file. The step
-//! between packets is no measure of the last one: by it the sound would end up to a packet late,
-//! and the next file would begin behind a gap.
+//! between previous packets would overestimate the last one: the audio would seem to end up to a
+//! packet late, and the next file would begin after a gap.
 //!
-//! Costs a copy of each byte of sound into a buffer; frames are counted only where a file ends.
-//! Bounded: 64 KiB a stream.
+//! Costs a copy of each audio byte into a buffer; frames are counted only at the end of a file.
+//! Bounded: 64 KiB per stream.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (the time of a packet is that of the first frame that begins
 //! in it); the headers as in [`crate::frames`].
-//! Does not keep a frame that began in the packet before: it belongs to that packet.
+//! Does not count a frame that began in the previous packet: it belongs to that packet.
 
 use crate::frames::{Frame, FrameParser, frame_at_start};
 use crate::ts::TsPacket;
@@ -19,22 +20,22 @@ use crate::ts::elementary::PesPayload;
 /// Longest PES packet whose frames are counted: the length field of a header has 16 bits.
 const BYTES_MAX: usize = 1 << 16;
 
-/// Sound since the last time in its stream.
+/// Audio data since the last timestamp of its stream.
 #[derive(Debug)]
 pub(super) struct SoundLength {
     parse: FrameParser,
     payload: PesPayload,
-    /// Payload since the last time; none behind a loss or where there is too much of it.
+    /// Payload since the last timestamp; none after a loss or above the size limit.
     bytes: Option<Vec<u8>>,
 }
 
 impl SoundLength {
-    /// Starts with a stream whose frames `parse` reads.
+    /// Creates the state for a stream whose frame headers `parse` reads.
     pub(super) fn new(parse: FrameParser) -> SoundLength {
         SoundLength { parse, payload: PesPayload::default(), bytes: None }
     }
 
-    /// Adds the next packet of the stream.
+    /// Consumes the next packet of the stream.
     pub(super) fn add(&mut self, packet: &TsPacket<'_>) {
         let part = self.payload.feed(packet);
         if part.begins.and_then(|times| times.decoding()).is_some() {
@@ -50,8 +51,8 @@ impl SoundLength {
         }
     }
 
-    /// Duration of the frames that begin behind the last time, in units of 90 kHz; none where no
-    /// frame is found.
+    /// Returns the duration of the frames that begin after the last timestamp, in units of 90 kHz;
+    /// none if no frame is found.
     pub(super) fn ticks(&self) -> Option<u64> {
         let bytes = self.bytes.as_ref()?;
         let (mut at, mut samples, mut rate_hz, mut follows) = (0, 0, 0, false);
@@ -70,13 +71,13 @@ impl SoundLength {
         (samples > 0 && rate_hz > 0).then(|| (samples * 90_000).div_ceil(rate_hz))
     }
 
-    /// Returns the frame that begins at a place.
+    /// Parses the frame that begins at an offset.
     fn frame(&self, bytes: &[u8], at: usize) -> Option<Frame> {
         frame_at_start(&bytes[at..], self.parse).filter(|frame| frame.bytes > 0)
     }
 
-    /// True when a frame ends where the payload does, or where the next frame begins: payload may
-    /// resemble a header.
+    /// True if a frame ends at the end of the payload, or where the next frame begins. The check is
+    /// needed because payload may resemble a header.
     fn is_confirmed(&self, bytes: &[u8], at: usize, frame: &Frame) -> bool {
         let end = at + frame.bytes as usize;
         end == bytes.len() || end < bytes.len() && self.frame(bytes, end).is_some()
@@ -91,7 +92,7 @@ mod tests {
     use crate::frames::tests::adts_frame;
     use crate::ts::TsHeader;
 
-    /// Duration of so many frames, in units of 90 kHz.
+    /// Returns the duration of this many frames, in units of 90 kHz.
     fn lasting(frames: u64) -> Option<u64> {
         Some((frames * 1024 * 90_000).div_ceil(44_100))
     }
@@ -100,8 +101,8 @@ mod tests {
         adts_frame(bytes, 0x55)
     }
 
-    /// Takes a PES packet, with a time or without, in packets of which the first has this counter;
-    /// returns the counter behind them.
+    /// Feeds a PES packet, with or without a time, in packets that start at this counter; returns
+    /// the counter after them.
     fn take(length: &mut SoundLength, is_timed: bool, payload: &[u8], mut counter: u8) -> u8 {
         let header: &[u8] = match is_timed {
             true => &[0, 0, 1, 0xc0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1],
@@ -130,7 +131,7 @@ mod tests {
             assert_eq!(length.ticks(), None);
             let (first, second) = stream.split_at(border);
             let counter = take(&mut length, true, first, 0);
-            // By four bytes of a header its frame is not found.
+            // Four bytes of a header do not suffice to find its frame.
             let begun = if border > 420 { 3 } else { 2 };
             assert_eq!(length.ticks(), lasting(begun), "{border}");
             take(&mut length, true, &[second, &adts(60)].concat(), counter);

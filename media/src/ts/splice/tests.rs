@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the splicer on streams made here: what ffmpeg does not write.
+//! Tests the splicer on generated streams with properties that ffmpeg does not produce.
 
 use super::*;
 use crate::ts::survey::{Programme, Track};
 use crate::ts::{Coding, NULL_PID};
 
 const MS: u64 = TICKS_PER_SECOND / 1000;
-/// PIDs of the file: pictures, sound, subtitles, a clock of its own.
+/// PIDs of the file: video, audio, subtitles, a separate clock.
 const FILE: [u16; 4] = [0x31, 0x32, 0x33, 0x34];
 
 fn track(pid: u16, stream_type: u8, descriptors: &[u8]) -> Track {
@@ -33,7 +33,8 @@ fn programme(pcr_pid: u16) -> Programme {
     Programme { number: 7, map_pid: 0x30, pcr_pid, descriptors: Vec::new(), tracks }
 }
 
-/// A packet: a clock reference, the start of a PES packet with its time, or the middle of one.
+/// Returns a packet with a clock reference, with the start of a PES packet and its time, or with
+/// the middle of a PES packet.
 fn packet(pid: u16, continuity: u8, pcr: Option<u64>, time: Option<u64>) -> [u8; 188] {
     let mut bytes = [0x55; TS_PACKET_BYTES];
     let start = if time.is_some() { 0x40 } else { 0 };
@@ -58,7 +59,7 @@ fn splicer(constant_rate: Option<u64>) -> Splicer {
     Splicer::new(&SpliceSettings { constant_rate, ..SpliceSettings::default() }).unwrap()
 }
 
-/// An item whose clock begins at zero, and is due at `due`.
+/// Returns an item whose clock begins at zero, due at `due`.
 fn item(pcr_pid: u16, due: u64, first_time: u64) -> SpliceItem {
     let mut item = SpliceItem::new(&[programme(pcr_pid)], None).unwrap();
     assert!(!item.look_ahead(&packet(pcr_pid, 0, Some(0), None), due));
@@ -67,7 +68,7 @@ fn item(pcr_pid: u16, due: u64, first_time: u64) -> SpliceItem {
     item
 }
 
-/// PID, counter, start of a unit, clock reference and time of each packet of some PIDs.
+/// Returns PID, counter, clock reference and decoding time of each packet in a range of PIDs.
 fn sent(out: &[u8], pids: std::ops::Range<u16>) -> Vec<(u16, u8, Option<u64>, Option<u64>)> {
     let packets = out.as_chunks::<TS_PACKET_BYTES>().0.iter();
     packets
@@ -136,7 +137,8 @@ fn a_file_that_is_left_ends_with_whole_pes_packets_and_its_clock_goes_on() {
     assert!(!open.show_behind(&packet(FILE[0], 5, None, None)));
     assert!(!open.show_behind(&packet(FILE[0], 6, None, Some(16_200))));
     assert!(open.show_behind(&packet(FILE[2], 1, None, None)));
-    // The sound's is whole; where that of the subtitles begins was not shown.
+    // The PES packet of the audio is complete; the start of that of the subtitles was not passed
+    // in.
     let ends = open.finish();
     assert_eq!(ends, [(103, FILE[0])]);
     for constant_rate in [None, Some(2_000_000)] {
@@ -187,7 +189,7 @@ fn clock_stays_straight_over_a_discontinuity_inside_a_file() {
         splicer.push(&packet, 20 * MS * n as u64 + 7, &mut out);
     }
     let found = sent(&out, 0x100..0x101);
-    // The first reference was due at 0 by looking ahead; the third begins a new time base.
+    // The first reference was due at 0 in the look-ahead; the third begins a new time base.
     let references: Vec<_> = found.iter().map(|found| found.2.unwrap()).collect();
     assert_eq!(references, [0, 20 * MS, 40 * MS + 7, 60 * MS + 7]);
     let times: Vec<_> = found.iter().map(|found| found.3.unwrap()).collect();
@@ -202,7 +204,7 @@ fn second_file_makes_room_for_the_end_of_the_first() {
     let mut out = Vec::new();
     splicer.push(&packet(FILE[0], 0, Some(0), Some(90_000)), 0, &mut out);
     splicer.push(&packet(FILE[0], 1, Some(40 * MS), Some(93_600)), 40 * MS, &mut out);
-    // Its pictures come 0.1 s after its clock, those of the first came after one second.
+    // Its pictures follow 0.1 s after its clock, those of the first file followed after one second.
     let next = item(FILE[0], 80 * MS, 9000);
     let splice = splicer.begin(&next).unwrap();
     let overlap = (93_600 + 3600) * 300 - (80 * MS + 9000 * 300);
@@ -349,7 +351,7 @@ fn slots_of_a_pause_are_left_out() {
     splicer.fill_to(5 * TICKS_PER_SECOND + 20 * MS, &mut out);
     assert_eq!(out.len(), 20 * TS_PACKET_BYTES, "a packet a millisecond, none of the pause");
     assert_eq!(splicer.counts().skipped_slots, 3000);
-    // The past is not sent again.
+    // Slots in the past are not sent again.
     splicer.skip_to(TICKS_PER_SECOND);
     assert_eq!(splicer.next_slot(), Some(5020));
 }

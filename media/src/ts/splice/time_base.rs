@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Moves clock references and timestamps of a file to the channel's clock.
+//! Converts clock references and timestamps of a file to the channel's clock.
 //!
-//! The offset between both is defined once for each time base of the file, at its first clock
-//! reference: the time at which that packet is due, less its value. It is kept to the tick until
-//! the next discontinuity, so that differences of references are those of the file. Timestamps
-//! are moved by the same offset, rounded to their unit of 300 ticks, which is 5.6 µs at most.
+//! The offset between the clocks is defined once for each time base of the file, at its first clock
+//! reference: the due time of that packet minus its value. It stays exact to the tick until the
+//! next discontinuity, so differences between references are those of the file. Timestamps are
+//! moved by the same offset, rounded to their unit of 300 ticks, an error of at most 5.6 µs.
 //!
-//! Timestamps are moved further by a delay. It makes room where the end of one file overlaps the
-//! start of the next because the second has less time between its clock and its pictures.
+//! Timestamps are moved further by a delay. The delay makes room if the end of one file overlaps
+//! the start of the next, because the second has less time between its clock and its pictures.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2 (clock), §2.4.3.5 (discontinuity of the time base).
-//! Does not judge the rate of a clock.
+//! Does not check the rate of a clock.
 
 use crate::ts::rewrite::TIME_MODULUS;
 use crate::ts::{PCR_MODULUS, clock};
@@ -20,7 +20,7 @@ use crate::ts::{PCR_MODULUS, clock};
 pub(super) struct TimeBase {
     /// Last reference of the file.
     last: Option<u64>,
-    /// Channel time less the file's, modulo [`PCR_MODULUS`].
+    /// Channel time minus file time, modulo [`PCR_MODULUS`].
     offset: u64,
     /// Ticks by which timestamps are moved further.
     delay: u64,
@@ -29,7 +29,8 @@ pub(super) struct TimeBase {
 }
 
 impl TimeBase {
-    /// A time base whose reference `pcr` is due at `due`, with timestamps later by `delay` ticks.
+    /// Creates a time base whose reference `pcr` is due at `due`, with timestamps later by `delay`
+    /// ticks.
     pub(super) fn new(pcr: u64, due: u64, delay: u64) -> Self {
         let mut base = Self { delay, ..Self::default() };
         base.anchor(pcr, due);
@@ -41,10 +42,10 @@ impl TimeBase {
         self.time_offset = (self.offset + self.delay + 150) / 300 % TIME_MODULUS;
     }
 
-    /// Takes the next reference of the file; true when it begins a new time base.
+    /// Consumes the next reference of the file. Returns true if it begins a new time base.
     pub(super) fn follow(&mut self, pcr: u64, due: u64, is_announced: bool) -> bool {
         let step = self.last.replace(pcr).map(|last| (pcr + PCR_MODULUS - last) % PCR_MODULUS);
-        // The first reference of a file has been seen in looking ahead.
+        // The first reference of a file was already read in the look-ahead.
         let is_new = match step {
             None => self.apart(pcr, due) > clock::STEP_TICKS_MAX,
             Some(step) => is_announced || step > clock::STEP_TICKS_MAX,
@@ -55,28 +56,28 @@ impl TimeBase {
         is_new
     }
 
-    /// The channel's value of a reference.
+    /// Converts a reference to the channel's clock.
     pub(super) fn pcr(&self, pcr: u64) -> u64 {
         (pcr + self.offset) % PCR_MODULUS
     }
 
-    /// Ticks between the channel's value of a reference and channel time `due`.
+    /// Returns the distance between a converted reference and channel time `due`, in ticks.
     fn apart(&self, pcr: u64, due: u64) -> u64 {
         difference(self.pcr(pcr), due % PCR_MODULUS, PCR_MODULUS).unsigned_abs()
     }
 
-    /// Ticks by which timestamps are moved further than the clock, with their rounding.
+    /// Returns the ticks by which timestamps are moved further than the clock, including rounding.
     pub(super) fn moved_beyond(&self) -> i64 {
         difference(self.time_offset * 300, self.offset, PCR_MODULUS)
     }
 
-    /// Offset of timestamps.
+    /// Returns the offset of timestamps.
     pub(super) fn time_offset(&self) -> u64 {
         self.time_offset
     }
 }
 
-/// The shorter way from `from` to `to` round a counter of `modulus` values.
+/// Returns the shorter signed distance from `from` to `to` on a counter of `modulus` values.
 pub(super) fn difference(to: u64, from: u64, modulus: u64) -> i64 {
     let forward = (to % modulus + modulus - from % modulus) % modulus;
     if forward > modulus / 2 { -(modulus - forward).cast_signed() } else { forward.cast_signed() }

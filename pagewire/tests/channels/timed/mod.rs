@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels for longer than in the gate, and in time: nothing is silent for a second, whatever
-//! files, clocks and servers do; a viewer's present is some seconds behind.
+//! Channels for longer than in the gate, and on time: no stream is silent for a second, whatever
+//! happens to files, clocks and servers; a viewer's present is some seconds behind.
 
 mod standby;
 
@@ -56,7 +56,7 @@ fn the_present_of_a_viewer_is_some_seconds_behind() {
     let now = wall_now().as_secs();
     let found = viewer.play(now - 5);
     assert!(near(&found, now - 5), "{found} at {}", clock(now));
-    // Viewers' present is three seconds and up to two groups of pictures behind.
+    // A viewer's present is three seconds and up to two groups of pictures behind.
     let found = viewer.play(now + 3600);
     assert!(found >= clock(now - 6) && found <= clock(now + 2), "{found} at {}", clock(now));
     let found = viewer.play(now - 3600);

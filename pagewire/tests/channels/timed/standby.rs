@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two servers with one channel, one of them its hot standby, in a network of their own: whatever
-//! becomes of the primary, a receiver of the group loses a second at most and hears one stream.
+//! Two servers with one channel, one of them its hot standby, in a separate network: whatever
+//! happens to the primary, a receiver of the group loses at most a second and gets one stream.
 //!
-//! The receiver tells the servers apart by their ports; a real one sees one sender.
+//! The receiver distinguishes the servers by their ports; a real one sees one sender.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::standby::{
     start,
 };
 
-/// The moments of the first and the last packet of a port.
+/// Returns the times of the first and the last packet of a port.
 fn span(datagrams: &[Datagram], port: u16) -> (Instant, Instant) {
     let mut of_port = datagrams.iter().filter(|datagram| datagram.from.port() == port);
     let first = of_port.next().expect("packets of that port").at;
@@ -26,8 +26,8 @@ fn span(datagrams: &[Datagram], port: u16) -> (Instant, Instant) {
 }
 
 impl Receivers {
-    /// Asserts that at `moment` one server took over from the other: a gap and an overlap of less
-    /// than these.
+    /// Asserts that at `moment` one server took over from the other, with a gap and an overlap
+    /// below these limits.
     #[track_caller]
     fn assert_handed_over(&self, what: &str, moment: Instant, gap: Duration, overlap: Duration) {
         for (channel, name) in [(BY_RTP, "rtp"), (BARE, "udp")] {
@@ -98,7 +98,7 @@ fn inside_a_network() {
     assert_one_stream(&by_rtp, &bare);
 }
 
-/// Strangers send to both groups for three seconds; the standby, which is on the air, goes on.
+/// Strangers send to both groups for three seconds; the standby, which is on the air, continues.
 #[track_caller]
 fn hear_strangers(receivers: &mut Receivers) {
     let hostile = forged();
@@ -130,11 +130,11 @@ fn stop_and_continue(receivers: &Receivers, primary: &Server) {
     assert_eq!(last, senders, "the primary has the group again");
 }
 
-/// Asserts that a receiver heard one stream: numbers and counters that run on, a clock that never
-/// goes back, but for the moments at which both servers sent.
+/// Asserts that a receiver got one stream: consecutive numbers and counters, and a clock that never
+/// goes back except while both servers sent.
 #[track_caller]
 fn assert_one_stream(by_rtp: &[Datagram], bare: &[Datagram]) {
-    // What comes again or too late is what a receiver of RTP drops.
+    // An RTP receiver drops packets that are repeated or too late.
     let (mut in_order, mut dropped, mut missing) = (Vec::<Datagram>::new(), 0, 0);
     let mut next: Option<u16> = None;
     for datagram in by_rtp {
@@ -168,11 +168,11 @@ fn assert_one_stream(by_rtp: &[Datagram], bare: &[Datagram]) {
     }
 }
 
-/// The promise: a receiver loses a second at most.
+/// The promise: a receiver loses at most a second.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
-/// A wake or two of the server that steps back, on a busy machine.
+/// One or two wake-ups of the server that steps back, on a busy machine.
 const OVERLAP_MAX: Duration = Duration::from_millis(500);
-/// Looked at before a change, to see who sent.
+/// Length of the window before a change in which the active sender is identified.
 const BEFORE: Duration = Duration::from_millis(300);
 /// Packets of two overlaps of [`OVERLAP_MAX`] at 190 packets a second.
 const DROPPED_MAX: u32 = 200;

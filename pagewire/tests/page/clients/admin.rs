@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The administrators' page: before a mock of the API, with every cause there is, and before the
-//! server itself, with a client whose network loses packets.
+//! The administrators' page: with a mock of the API that returns every cause, and with the server
+//! itself and a client whose network loses packets.
 
 use std::fs;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::harness::clip::Clip;
 use crate::harness::lossy_relay::LossyRelay;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
 
-/// Rules under which everybody plays and one of two users administers.
+/// Rules under which everyone may play and one of two users administers.
 const RULES: &str = r#"
 users = "users"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A library as people have one: a film of 90 s with two sounds and two subtitles, others beside
-//! it, folders, and files that are none. ffmpeg makes the film.
+//! A typical library: a film of 90 s with two sounds and two subtitles, others beside it, folders,
+//! and files that are not films. ffmpeg makes the film.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use std::process::Command;
 use crate::harness::film::{ffmpeg, made, or_skip, put};
 use crate::harness::{PROGRAM, Place, Server};
 
-/// Name of the film with everything.
+/// Name of the film with all tracks.
 pub(crate) const BUNNY: &str = "Films/Big.Buck.Bunny.2008.1080p.mp4";
 pub(crate) const BUNNY_S: f64 = 90.0;
 
-/// Films of the library, and how long they last.
+/// Films of the library, and their lengths.
 const FILMS: &[(&str, f64)] = &[
     (BUNNY, BUNNY_S),
     ("Films/The Quiet Sea (1962).mp4", 80.0),
@@ -25,7 +25,7 @@ const FILMS: &[(&str, f64)] = &[
     ("Shorts/The Gate/360.mp4", 30.0),
 ];
 
-/// The film; `None`, with the reason printed, where ffmpeg cannot make it.
+/// Returns the film; `None`, with the reason printed, where ffmpeg cannot make it.
 pub(crate) fn film(test: &str) -> Option<PathBuf> {
     let mut command = ffmpeg();
     for input in ["testsrc2=size=320x180:rate=25", "sine=frequency=440", "sine=frequency=880"] {
@@ -38,11 +38,11 @@ pub(crate) fn film(test: &str) -> Option<PathBuf> {
     or_skip(test, made(&mut command, "film.mp4"))
 }
 
-/// A server of the library.
+/// Starts a server of the library.
 pub(crate) fn library(test: &str) -> Option<Server> {
     let film = film(test)?;
     let place = Place::new();
-    // Films of one folder that last equally long would be renditions of one title.
+    // Films of equal length in one folder would be renditions of one title.
     for (name, seconds) in FILMS {
         let target = place.folder().join(name);
         fs::create_dir_all(target.parent().expect("below the folder")).expect("its folder");
@@ -62,8 +62,8 @@ pub(crate) fn library(test: &str) -> Option<Server> {
     Some(server)
 }
 
-/// A server of films whose pictures the browser does not know: one whose pictures are streamed
-/// (`whole.mp4`), and one whose are not (`parts.mp4`).
+/// Starts a server of films whose pictures the browser cannot decode: one whose pictures are
+/// streamed (`whole.mp4`), and one whose pictures are not (`parts.mp4`).
 pub(crate) fn unseen(test: &str) -> Option<Server> {
     let place = Place::new();
     for (name, codec) in [("parts.mp4", "mpeg4"), ("whole.mp4", "libx265")] {

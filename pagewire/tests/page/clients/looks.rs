@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looks: every view in light and dark, on a phone and in 320 pixels, before axe; and names of
-//! files that attack the page.
+//! Appearance: every view in light and dark, on a phone and at 320 pixels, checked by axe; and
+//! names of files that attack the page.
 //!
 //! Sources: WCAG 2.2 level AA, as far as axe tests it; §1.4.10 (reflow at 320 CSS pixels).
 
@@ -57,7 +57,7 @@ fn names_of_files_are_text_whatever_they_hold() {
         place.put(&format!("{name}/<iframe srcdoc=x>.txt"), b"text");
     }
     let server = Server::at(&place, Command::new(PROGRAM), &[]);
-    // What is named player.html is a page to no one.
+    // A film named player.html is not served as the page.
     server.await_index("all are read", |index| index["total"]["streams"] == films.len() + 2);
     let Some(report) = report(test, "hostile.mjs", &format!("http://{}", server.http)) else {
         return;

@@ -9,15 +9,16 @@ use serde_json::Value;
 
 use crate::harness::watchdog;
 
-/// Folder of what scripts/setup.sh installs, and of what tests leave for people.
+/// Folder of the programs that scripts/setup.sh installs, and of files that tests leave for people.
 fn out() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../out")
 }
 
-/// Runs a script against a server; `None`, with the reason printed, where a program is missing.
+/// Runs a script against a server; returns `None`, with the reason printed, where a program is
+/// missing.
 ///
 /// # Panics
-/// When the script ends otherwise than with a report.
+/// When the script ends without a report.
 #[track_caller]
 pub(crate) fn report(test: &str, script: &str, server: &str) -> Option<Value> {
     let tools = out().join("test-tools");
@@ -45,13 +46,13 @@ pub(crate) fn report(test: &str, script: &str, server: &str) -> Option<Value> {
         }
         Err(reason) => panic!("{script}: {reason}"),
     };
-    let said = &outcome.stderr;
-    assert!(outcome.status.success(), "{script}: {}: {said}", outcome.status);
+    let stderr = &outcome.stderr;
+    assert!(outcome.status.success(), "{script}: {}: {stderr}", outcome.status);
     let report = serde_json::from_slice(&outcome.stdout);
-    Some(report.unwrap_or_else(|error| panic!("{script}: report: {error}: {said}")))
+    Some(report.unwrap_or_else(|error| panic!("{script}: report: {error}: {stderr}")))
 }
 
-/// Texts of a list in a report.
+/// Returns the texts of a list in a report.
 #[track_caller]
 pub(crate) fn texts(value: &Value) -> Vec<&str> {
     let list = value.as_array().unwrap_or_else(|| panic!("a list: {value}"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Viewers: a new user who knows nothing but the address.
+//! Viewers: a new user who has only the address.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ fn new_user_finds_a_film_plays_it_seeks_and_changes_subtitles() {
     server.stop();
 }
 
-/// Chromium of Debian knows neither MPEG-4 part 2, which is not streamed either, nor H.265.
+/// Debian's Chromium supports neither MPEG-4 part 2, which is not streamed either, nor H.265.
 #[test]
 fn films_that_play_without_pictures_say_so() {
     let test = "clients::viewers::films_that_play_without_pictures_say_so";
@@ -64,10 +64,10 @@ fn films_that_play_without_pictures_say_so() {
     let Some(report) = report(test, "alone.mjs", &format!("http://{}", server.http)) else {
         return;
     };
-    let said = |name: &str| report["said"][name].as_str().expect("a text");
-    assert!(said("parts.mp4").starts_with("Its sound alone: track 1 (mp4v)"), "{report:#?}");
+    let text = |name: &str| report["said"][name].as_str().expect("a text");
+    assert!(text("parts.mp4").starts_with("Its sound alone: track 1 (mp4v)"), "{report:#?}");
     let expected = "This browser plays its sound alone, not its pictures (hvc1";
-    assert!(said("whole.mp4").starts_with(expected), "{report:#?}");
+    assert!(text("whole.mp4").starts_with(expected), "{report:#?}");
     assert_eq!(report["faults"], json!([]));
     server.stop();
 }

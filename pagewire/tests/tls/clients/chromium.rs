@@ -21,13 +21,13 @@ fn index_and_film_come_over_http2() {
     let page = page(&report.to_string());
     let files = [("page.html", page.as_bytes()), ("film.bin", &film)];
     let TlsServer { server, .. } = TlsServer::start(&files);
-    let Some(said) = browsed(test, &server, &listener) else { return };
+    let Some(result) = browsed(test, &server, &listener) else { return };
     let sum = film.iter().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(*byte));
-    assert_eq!(said, format!("200 2 files h2 200 {} {sum} h2", film.len()));
+    assert_eq!(result, format!("200 2 files h2 200 {} {sum} h2", film.len()));
     server.stop();
 }
 
-/// A page that fetches the index and the film and reports status, contents and protocol.
+/// Returns a page that fetches the index and the film and reports status, contents and protocol.
 fn page(report: &str) -> String {
     format!(
         "<!doctype html><script>
@@ -49,17 +49,18 @@ fn page(report: &str) -> String {
     )
 }
 
-/// First report of the page; `None`, with the reason printed, where there is no Chromium.
+/// Returns the first report of the page; `None`, with the reason printed, where there is no
+/// Chromium.
 fn browsed(test: &str, server: &Server, listener: &TcpListener) -> Option<String> {
-    // A profile of its own has no place for an authority.
+    // A separate profile cannot trust an authority.
     let switches = ["--ignore-certificate-errors"];
     let browser = Browser::open(test, &server.https_url("page.html"), &switches)?;
-    let said = page_report::report(listener, LIMIT);
+    let report = page_report::report(listener, LIMIT);
     drop(browser);
-    if said.is_none() {
+    if report.is_none() {
         eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }
-    said
+    report
 }
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GStreamer's rtspsrc over RTSPS: the bytes that it hands on are those of the film.
+//! GStreamer's rtspsrc over RTSPS: its output bytes are those of the film.
 //!
 //! The exit status of gst-launch-1.0 is not judged: at the end of a stream rtspsrc may find its
 //! connection closed before its own TEARDOWN was answered, and ends with an error.
@@ -27,7 +27,7 @@ fn gstreamer_receives_every_byte() {
     command.arg(format!("location={}", server.rtsps_url("film.ts")));
     command.args(["!", "rtpmp2tdepay", "!", "fdsink", "fd=1", "sync=false"]);
     let Some(outcome) = run(test, &mut command) else { return };
-    // Its words where GIO has no module for TLS.
+    // Its message where GIO has no module for TLS.
     if outcome.stderr.contains("TLS/SSL support not available") {
         eprintln!("skip: {test}: glib-networking: not installed");
         return;

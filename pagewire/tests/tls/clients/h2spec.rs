@@ -15,10 +15,10 @@ fn every_case_passes_and_the_log_stays_empty() {
     let mut command = Command::new(test_tool("bin/h2spec"));
     command.args(["-t", "-k", "-h", "127.0.0.1", "-p", &port, "-P", "/a.bin", "-o", "10"]);
     let Some(outcome) = run(test, &mut command) else { return };
-    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-    assert!(said.contains(" 0 skipped, 0 failed"), "{said}");
-    let passed = said.split(" tests, ").nth(1).and_then(|rest| rest.split(' ').next());
-    assert!(passed.and_then(|n| n.parse().ok()) >= Some(145_u32), "{said}");
+    let stdout = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(stdout.contains(" 0 skipped, 0 failed"), "{stdout}");
+    let passed = stdout.split(" tests, ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(passed.and_then(|n| n.parse().ok()) >= Some(145_u32), "{stdout}");
     outcome.succeeded();
     let log = server.stop();
     let lines = log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR"));

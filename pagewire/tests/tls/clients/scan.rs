@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Versions, ciphers, curves and known attacks, on both ports.
 //!
-//! The measure is Mozilla's configuration "intermediate", which sslyze compares with: TLS 1.2 and
+//! The reference is Mozilla's configuration "intermediate", which sslyze compares with: TLS 1.2 and
 //! 1.3, forward secrecy, no weak cipher or curve, a chain that clients can verify. The certificate
-//! is of an authority that sslyze is told to trust: for a self-signed one its chain is the only
-//! finding. Named tests of sslyze cover attacks that the configuration does not.
+//! is of an authority that sslyze is configured to trust: for a self-signed one its chain is the
+//! only finding. Named tests of sslyze cover attacks that the configuration does not.
 //!
 //! Sources: wiki.mozilla.org/Security/Server_Side_TLS.
 
@@ -28,20 +28,20 @@ fn both_ports_comply_with_mozillas_configuration() {
         command.arg(port.expect("it listens").to_string());
     }
     let Some(outcome) = run(test, &mut command) else { return };
-    let said = String::from_utf8_lossy(&outcome.stdout).into_owned();
-    let report = std::fs::read(&report).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let stdout = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let report = std::fs::read(&report).unwrap_or_else(|error| panic!("{error}: {stdout}"));
     let report: Value = serde_json::from_slice(&report).expect("JSON");
     let scans = report["server_scan_results"].as_array().expect("a list of scans");
-    assert_eq!(scans.len(), 2, "{said}");
+    assert_eq!(scans.len(), 2, "{stdout}");
     for scan in scans {
         assert_clean(&scan["scan_result"]);
     }
-    assert_eq!(said.matches("OK - Compliant").count(), 2, "{said}");
+    assert_eq!(stdout.matches("OK - Compliant").count(), 2, "{stdout}");
     outcome.succeeded();
     server.stop();
 }
 
-/// Asserts what sslyze has found out about a port, beside Mozilla's configuration.
+/// Asserts the findings of sslyze about a port, beside Mozilla's configuration.
 #[track_caller]
 fn assert_clean(scan: &Value) {
     let found = |name: &str, field: &str| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! wget over HTTPS: it downloads a file, and asks for the missing part alone when it resumes.
+//! wget over HTTPS: it downloads a file, and requests only the missing part when it resumes.
 //!
 //! Sources: RFC 9110 §14 (ranges).
 
@@ -22,7 +22,7 @@ fn wget_downloads_and_resumes() {
         command.arg("-O").arg(&copy).arg(server.https_url("a.bin"));
         run(test, &mut command).map(|outcome| outcome.succeeded())
     };
-    // With -c it asks for what is missing only.
+    // With -c it requests only the missing part.
     if wget(&["-c"]).is_none() {
         return;
     }
@@ -34,5 +34,5 @@ fn wget_downloads_and_resumes() {
     server.stop();
 }
 
-/// A size that no buffer divides.
+/// A size that is no multiple of any buffer.
 const BYTES: usize = 3_000_017;

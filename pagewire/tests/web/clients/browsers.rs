@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Players of the web, in Chromium: each plays, seeks forth and back, and plays to the end; and
-//! changes between two sounds, and between pictures of two sizes.
+//! Web players in Chromium: each plays, seeks forward and back, and plays to the end; it also
+//! switches between two sounds, and between pictures of two sizes.
 //!
-//! Asserted by the media element's own time, its decoded frames, what it has buffered, and the
-//! pitch that is heard; pictures that come too late are those of a busy host, and not judged. Clear
-//! keys are tried with what Shaka Packager has enciphered: what the page can play is not for want
-//! of a browser's key system.
-//! Does not compare pictures ([`super::packagers`] does).
+//! Judged by the media element's own time, its decoded frames, its buffer, and the audible pitch;
+//! late pictures are caused by a busy host and not judged. Clear keys are tried with content that
+//! Shaka Packager has enciphered, so that a failure is not caused by a missing key system of the
+//! browser. Does not compare pictures ([`super::packagers`] does).
 
 use std::fs;
 
@@ -26,8 +25,8 @@ pub(crate) const WALK: &[Step] = &[
     Step::End,
 ];
 
-/// The other sound, a seek, and the first sound again. Players play on for a moment with what they
-/// have.
+/// The other sound, a seek, and the first sound again. Players continue for a moment with their
+/// buffer.
 const SOUNDS: &[Step] = &[
     Step::Play { seconds: 1.5 },
     Step::Sound { index: 1 },
@@ -49,61 +48,61 @@ pub(crate) const PICTURES: &[Step] = &[
     Step::Play { seconds: 2.0 },
 ];
 
-/// Asserts of all steps: times, frames and buffer. The end may be `late_s` later.
+/// Asserts all steps: times, frames and buffer. The end may be `late_s` later.
 #[track_caller]
 pub(crate) fn assert_walk(report: &Report, steps: &[Step], late_s: f64) {
     let (mut sound, mut size) = (0, None);
     for (step, about) in steps.iter().zip(&report.steps) {
-        let told = || format!("{step:?}: {about:#?}\n{:?}", report.errors);
+        let details = || format!("{step:?}: {about:#?}\n{:?}", report.errors);
         let after = &about.after;
         match *step {
             Step::Play { seconds } => {
                 let played = about.after.time_s - about.before.time_s;
                 let expected = seconds - ROUNDING_S..seconds + LATE_STEP_S;
-                assert!(expected.contains(&played), "{}", told());
-                assert_played(about, &told);
+                assert!(expected.contains(&played), "{}", details());
+                assert_played(about, &details);
                 let pitch = after.pitch_hz.expect("a sound is heard");
-                assert!((pitch - PITCHES_HZ[sound]).abs() < PITCH_HZ, "{}", told());
-                assert!(report.stalled_s(about) < STALL_S, "{}", told());
+                assert!((pitch - PITCHES_HZ[sound]).abs() < PITCH_HZ, "{}", details());
+                assert!(report.stalled_s(about) < STALL_S, "{}", details());
             }
             Step::Seek { seconds } => {
-                assert!((after.time_s - seconds).abs() < ROUNDING_S, "{}", told());
+                assert!((after.time_s - seconds).abs() < ROUNDING_S, "{}", details());
                 let shown = after.shown_s.expect("a frame was composed");
                 let since = seconds - 1.0 / FRAMES_PER_SECOND - ROUNDING_S;
-                assert!((since..seconds + ROUNDING_S).contains(&shown), "{}", told());
-                assert!(after.has(seconds, seconds + 0.1), "{}", told());
+                assert!((since..seconds + ROUNDING_S).contains(&shown), "{}", details());
+                assert!(after.has(seconds, seconds + 0.1), "{}", details());
             }
             Step::Sound { index } => sound = index,
             Step::Picture { size: chosen } => size = Some(chosen),
             Step::Text {} => {}
             Step::End => {
                 let duration = after.duration_s.expect("it ends");
-                assert!(after.ended && (duration - SECONDS).abs() < late_s, "{}", told());
-                assert!((after.time_s - duration).abs() < END_S, "{}", told());
-                assert_played(about, &told);
+                assert!(after.ended && (duration - SECONDS).abs() < late_s, "{}", details());
+                assert!((after.time_s - duration).abs() < END_S, "{}", details());
+                assert_played(about, &details);
             }
         }
         let shown = format!("{}x{}", after.width, after.height);
         let sizes = size.map_or(SIZES.to_vec(), |size| vec![size]);
-        assert!(sizes.contains(&shown.as_str()), "{}", told());
+        assert!(sizes.contains(&shown.as_str()), "{}", details());
     }
-    // hls.js says so when a busy host decodes too late.
+    // hls.js reports this error when a busy host decodes too late.
     let is_fault = |error: &&String| !error.starts_with("bufferStalledError");
     assert_eq!(report.errors.iter().find(is_fault), None, "{:?}", report.errors);
 }
 
 /// Asserts frames and buffer of a time that was played.
 #[track_caller]
-fn assert_played(about: &StepReport, told: &dyn Fn() -> String) {
+fn assert_played(about: &StepReport, details: &dyn Fn() -> String) {
     let (before, after): (&State, &State) = (&about.before, &about.after);
     // Frames are decoded ahead; late ones are not counted at once, and a busy host leaves some out.
     let frames = f64::from(after.frames - before.frames);
     let until = after.time_s.min(SECONDS);
     let expected = (until - before.time_s) * FRAMES_PER_SECOND;
-    assert!(frames > expected / 2.0 && frames < expected + AHEAD_FRAMES, "{}", told());
-    assert!(after.sound_bytes > before.sound_bytes, "{}", told());
-    // What was played may have been dropped from the buffer; what is played may not.
-    assert!(after.has(until - 0.5, until), "{}", told());
+    assert!(frames > expected / 2.0 && frames < expected + AHEAD_FRAMES, "{}", details());
+    assert!(after.sound_bytes > before.sound_bytes, "{}", details());
+    // Media already played may have been dropped from the buffer; the current media may not.
+    assert!(after.has(until - 0.5, until), "{}", details());
 }
 
 /// Plays a clip by the address of its playlist or description.
@@ -116,7 +115,7 @@ fn plays(test: &str, player: Player, clip: Clip, steps: &[Step]) {
     let play = Play { url: &url, steps, ..Play::default() };
     let Some(report) = played(test, player, &play) else { return };
     // Chromium lets a segment begin with its earliest sound, which in a transport stream lies
-    // behind the pictures it belongs to: after a seek all times are later by that.
+    // behind the pictures it belongs to: after a seek all times are later by that difference.
     let is_late = player == Player::Native && clip == Clip::Ts;
     assert_walk(&report, steps, if is_late { LATE_S } else { END_S });
     if clip == Clip::TwoSounds {
@@ -210,7 +209,7 @@ fn shaka_player_changes_pictures() {
     );
 }
 
-/// The page plays what is enciphered in the form cbcs, with a clear key, by each library.
+/// The page plays content enciphered with cbcs, with a clear key, by each library.
 #[test]
 fn clear_keys_open_what_shaka_packager_enciphers() {
     let test = "clients::browsers::clear_keys_open_what_shaka_packager_enciphers";
@@ -222,7 +221,7 @@ fn clear_keys_open_what_shaka_packager_enciphers() {
     if by_shaka(test, &film, folder.path(), &options).is_none() {
         return;
     }
-    // hls.js asks for a licence where the format of a key is that of the key system.
+    // hls.js requests a licence where the format of a key is that of the key system.
     for name in ["video.m3u8", "audio.m3u8"] {
         let path = folder.path().join(name);
         let text = fs::read_to_string(&path).expect("it was packaged");
@@ -255,9 +254,9 @@ const ROUNDING_S: f64 = 0.002;
 /// Sound may last some frames longer than pictures.
 pub(crate) const END_S: f64 = 0.15;
 pub(crate) const LATE_S: f64 = 0.5;
-/// Width of a line of the spectrum, twice.
+/// Twice the width of a line of the spectrum.
 const PITCH_HZ: f64 = 12.0;
-/// What a busy host may take; a hole in the media is longer, or for ever.
+/// Delay that a busy host may cause; a hole in the media causes a longer one, or a permanent one.
 const STALL_S: f64 = 5.0;
 const LATE_STEP_S: f64 = 3.0;
 /// Frames that a player decodes ahead.

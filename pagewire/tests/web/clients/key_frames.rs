@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Key frames of transport streams before ffmpeg: each entry of their playlists decodes to one
-//! picture, which is the one that ffmpeg shows of the whole file there.
+//! Key frames of transport streams with ffmpeg: each entry of their playlists decodes to one
+//! picture, which equals ffmpeg's picture of the whole file at that time.
 //!
-//! Sources: RFC 8216 §4.3.3.6; ffmpeg-formats(1) (framemd5).
-//! Does not time.
+//! Sources: RFC 8216 §4.3.3.6; ffmpeg-formats(1) (framemd5). Does not check times.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +13,7 @@ use crate::harness::clip::with_sets_once;
 use crate::harness::{PROGRAM, Place, Server, film, watchdog};
 use crate::site::{fetch, resolved};
 
-/// MD5 of each picture that ffmpeg shows.
+/// Returns the MD5 of each picture that ffmpeg shows.
 fn shown(source: &str) -> Vec<String> {
     let mut command = ffmpeg();
     command.args(["-i", source, "-map", "0:v:0", "-fps_mode", "passthrough"]);
@@ -25,7 +24,7 @@ fn shown(source: &str) -> Vec<String> {
     frames.map(|line| line.rsplit(',').next().expect("a sum").trim().to_owned()).collect()
 }
 
-/// A film with open groups of pictures, and one of fields.
+/// Makes a film with open groups of pictures, or one of fields.
 fn made(name: &str, options: &[&str]) -> Result<PathBuf, String> {
     let mut command = ffmpeg();
     command.args(["-f", "lavfi", "-t", "8", "-i", "testsrc2=size=320x192:rate=25"]);
@@ -33,8 +32,8 @@ fn made(name: &str, options: &[&str]) -> Result<PathBuf, String> {
     film::made(&mut command, name)
 }
 
-/// The playlist of key frames of a file, and its entries as a player has them: map and range, or a
-/// segment.
+/// Returns the playlist of key frames of a file, and its entries as a player fetches them: map and
+/// range, or a segment.
 fn entries(server: &Server, name: &str, query: &str) -> (String, Vec<Vec<u8>>) {
     let path = format!("/{name}/master.m3u8");
     let master = fetch(server, &format!("{path}{query}"), None).text();
@@ -107,7 +106,7 @@ fn each_entry_of_a_playlist_of_key_frames_decodes_to_one_key_frame() {
             assert!(found.iter().all(is_one), "{name}{query}: {found:?}");
             let found = found.concat();
             assert_eq!(found, expected, "{name}{query}: the key frames of the file");
-            // Orders of pictures of open groups are no sequence by themselves.
+            // Display orders of open groups are not consecutive by themselves.
             if matches!(*name, "film.ts" | "once.ts") {
                 let played = shown(&server.http_url(&playlist[1..]));
                 assert_eq!(played, expected, "{name}{query}: the playlist, played by ffmpeg");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Films as they are played by browsers, and beside what other packagers make of them.
+//! Films in browsers, and compared with the output of other packagers.
 
 pub(crate) mod browsers;
 mod key_frames;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same file by independent packagers: ffmpeg and Shaka Packager write HLS and DASH of films,
-//! and ffmpeg decodes theirs and ours to the same frames at the same times.
+//! and ffmpeg decodes their output and pagewire's to the same frames at the same times.
 //!
-//! The films: MP4 with pictures between others, a transport stream, HEVC, two sounds, and one whose
-//! edit list cuts pictures away. Sound of MP4 begins with a frame before zero that an edit list of
-//! the file cuts away; segments carry it, with all packagers.
+//! The films: MP4 with B-frames, a transport stream, HEVC, two sounds, and one whose edit list cuts
+//! pictures away. Sound of MP4 begins with a frame before zero that an edit list of the file cuts
+//! away; segments carry it, with all packagers.
 //!
-//! Sources: ffmpeg-formats(1) (hls, dash, framemd5); Shaka Packager's documentation.
-//! Does not compare bytes: boxes are laid out otherwise by each.
+//! Sources: ffmpeg-formats(1) (hls, dash, framemd5); Shaka Packager's documentation. Does not
+//! compare bytes: each packager lays out boxes differently.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn decoded(source: &str) -> Decoded {
     decoded_with(source, 0)
 }
 
-/// The pictures, and the sound of this number.
+/// Returns the pictures, and the sound of this number.
 fn decoded_with(source: &str, sound: usize) -> Decoded {
     let mut command = ffmpeg();
     let sound = format!("0:a:{sound}");
@@ -58,7 +58,7 @@ fn decoded_with(source: &str, sound: usize) -> Decoded {
     Decoded { pictures, sound, sound_leads_s }
 }
 
-/// MD5 of the frames of sound as they are stored.
+/// Returns the MD5 of the frames of sound as they are stored.
 fn packets(source: &str) -> Vec<String> {
     let mut command = ffmpeg();
     command.args(["-i", source, "-map", "0:a:0", "-c", "copy", "-f", "framemd5", "-"]);
@@ -93,7 +93,7 @@ fn by_ffmpeg(film: &Path, folder: &Path) -> Packaged {
     Packaged { name: "ffmpeg", media: master.clone(), master, mpd }
 }
 
-/// HLS and DASH by Shaka Packager, with further options: `shaka.m3u8`, `shaka.mpd`.
+/// Writes HLS and DASH by Shaka Packager, with further options: `shaka.m3u8`, `shaka.mpd`.
 pub(crate) fn by_shaka(
     test: &str,
     film: &Path,
@@ -130,7 +130,7 @@ fn frames_and_durations_are_those_of_two_packagers() {
     assert_eq!(ours.pictures.len(), frames);
     assert!(ours.sound.len() >= (SECONDS * 48_000.0 / 1024.0) as usize, "{}", ours.sound.len());
     assert_same("DASH of pagewire", &decoded(&url("manifest.mpd")), &ours);
-    // Nothing is lost against the file itself, whose first frame of sound is cut away.
+    // No frame of the file itself is lost; its first frame of sound is cut away.
     let whole = decoded(film.to_str().expect("a path in UTF-8"));
     assert!(whole.pictures == ours.pictures, "the pictures of the file");
     let hashes = |frames: &[Frame]| -> Vec<String> {
@@ -154,11 +154,11 @@ fn frames_and_durations_are_those_of_two_packagers() {
     server.stop();
 }
 
-/// Options by which ffmpeg writes MP4 of what lies in a transport stream.
+/// Options with which ffmpeg writes the content of a transport stream as MP4.
 const OF_STREAM: &[&str] = &["-tag:v", "avc1", "-tag:a", "mp4a", "-bsf:a", "aac_adtstoasc"];
 
-/// HLS and DASH by ffmpeg with all streams, HLS with the first sound alone: `-f hls` has no others
-/// without a list of renditions.
+/// Writes HLS and DASH by ffmpeg with all streams, HLS with the first sound alone: `-f hls` has no
+/// others without a list of renditions.
 fn by_ffmpeg_with(film: &Path, folder: &Path, options: &[&str]) -> Packaged {
     let (master, mpd) = (path(folder, "all.m3u8"), path(folder, "all.mpd"));
     let hls: &[&str] = &["-f", "hls", "-hls_segment_type", "fmp4", "-hls_time", "6"];
@@ -172,8 +172,8 @@ fn by_ffmpeg_with(film: &Path, folder: &Path, options: &[&str]) -> Packaged {
     Packaged { name: "ffmpeg", media: master.clone(), master, mpd }
 }
 
-/// HLS and DASH by Shaka Packager with so many sounds; `Err` is what it says of a film that it does
-/// not take.
+/// Writes HLS and DASH by Shaka Packager with so many sounds; returns `Err` with its message for a
+/// film that it refuses.
 fn by_shaka_with(
     test: &str,
     film: &Path,
@@ -228,7 +228,7 @@ fn assert_as_packaged(test: &str, film: &Path, sounds: usize, options: &[&str]) 
     for packaged in [Some(by_ffmpeg_with(film, folder.path(), options)), shaka] {
         let Some(packaged) = packaged else { continue };
         let (hls, dash) = (hls_seconds(&read(&packaged.media)), mpd_seconds(&read(&packaged.mpd)));
-        // ffmpeg counts the delay of pictures as a frame more.
+        // ffmpeg counts the delay of pictures as one more frame.
         let most = 1.01 / FRAMES_PER_SECOND;
         assert!((hls - pictures).abs() < most, "{}: {hls} {pictures}", packaged.name);
         assert!((dash - SECONDS).abs() < 0.06, "{}: {dash}", packaged.name);
@@ -271,8 +271,8 @@ fn a_film_of_hevc_is_as_packaged() {
     assert_as_packaged(test, &film, 1, &[]);
 }
 
-/// Pictures before the start that an edit list gives are sent, by ffmpeg's HLS and by ours; Shaka
-/// Packager does not take such a file.
+/// Pictures before the start in the edit list are sent, by ffmpeg's HLS and by pagewire's; Shaka
+/// Packager refuses such a file.
 #[test]
 fn a_film_that_an_edit_list_cuts_is_as_packaged() {
     let test = "clients::packagers::a_film_that_an_edit_list_cuts_is_as_packaged";
@@ -289,7 +289,7 @@ fn a_film_that_an_edit_list_cuts_is_as_packaged() {
     // ffmpeg leaves out the first frame of sound.
     let ours = packets(&server.http_url("cut.mp4/master.m3u8"));
     assert_eq!(packets(&packaged.master)[..], ours[1..]);
-    // The description lasts as long as the film is shown.
+    // The duration of the description is the presentation time of the film.
     let text = crate::site::fetch(&server, "/cut.mp4/manifest.mpd", None).text();
     assert!((mpd_seconds(&text) - (SECONDS - 1.0)).abs() < 0.06, "{text}");
     if let Some(packaged) = by_shaka_with(test, &film, folder.path(), 1) {
@@ -313,13 +313,13 @@ fn assert_same(name: &str, theirs: &Decoded, ours: &Decoded) {
     assert!(apart.abs() < 1.0 / FRAMES_PER_SECOND, "{name}: {apart}");
 }
 
-/// Seconds of a media playlist.
+/// Returns the seconds of a media playlist.
 fn hls_seconds(text: &str) -> f64 {
     let read = parse_media_playlist_res(text.as_bytes()).expect("a playlist");
     read.segments.iter().map(|segment| f64::from(segment.duration)).sum()
 }
 
-/// Seconds of a description.
+/// Returns the seconds of a description.
 fn mpd_seconds(text: &str) -> f64 {
     let mpd = dash_mpd_core::parse(text).expect("a description");
     mpd.mediaPresentationDuration.map_or(0.0, |duration: Duration| duration.as_secs_f64())

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Queueing disciplines of a device, from a dump of rtnetlink.
 //!
-//! A dump is asked for because the single question does not reach the queues below a default `mq`,
-//! whose handle is 0. The kernel has no filter by device, so those of other devices are skipped
-//! here.
+//! A dump is requested because the query for one discipline does not reach the queues below a
+//! default `mq`, whose handle is 0. The kernel has no filter by device, so those of other devices
+//! are skipped here.
 //!
 //! Sources: `rtnetlink(7)`, `tc(8)`, `tc-etf(8)`; Linux 6.18
 //! `include/uapi/linux/{rtnetlink,pkt_sched}.h`, `net/sched/sch_api.c` (`tc_dump_qdisc`).
 //!
-//! Does not interpret disciplines; [`crate::departure`] names those that heed departure times.
+//! Does not interpret disciplines; [`crate::departure`] names those that respect departure times.
 
 use super::{Attributes, ERROR, HEADER_BYTES, MALFORMED, Question, number};
 use crate::error::Errno;
@@ -29,7 +29,7 @@ const ETF_DEADLINE_MODE: u32 = 1;
 
 /// Parent of a device's first discipline: `TC_H_ROOT`.
 pub(crate) const ROOT: u32 = 0xffff_ffff;
-/// Parent of those for packets that come in: `TC_H_INGRESS`, also that of `clsact`.
+/// Parent of disciplines for incoming packets: `TC_H_INGRESS`, also that of `clsact`.
 pub(crate) const INGRESS: u32 = 0xffff_fff1;
 
 /// A queueing discipline.
@@ -45,14 +45,14 @@ pub(crate) struct Qdisc {
 /// Parameters of an `etf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EtfParameters {
-    /// Time by which it wakes before a departure, ns.
+    /// Time by which it wakes before a departure, in ns.
     pub(crate) delta_ns: i32,
     /// Number of its clock, as in `clock_gettime(2)`.
     pub(crate) clock: i32,
     pub(crate) is_deadline: bool,
 }
 
-/// Asks for the disciplines of all devices.
+/// Returns the query for the disciplines of all devices.
 pub(crate) fn ask_qdiscs() -> Vec<u8> {
     Question::new(GET_QDISC, DUMP, &[0; BODY_BYTES]).done()
 }

@@ -3,7 +3,7 @@
 //!
 //! Sources: captured in a network namespace with a veth pair and a route with a gateway and an MTU.
 //!
-//! Does not ask the kernel. The contract tests do, with devices.
+//! Does not query the kernel. The contract tests do, with devices.
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn questions_and_answers_are_those_of_linux() {
     assert_eq!(neighbour(&hex(NO_ROUTE)), Err(Errno::new(libc::ENETUNREACH)));
 }
 
-/// Any bytes give an answer or an error, and no read past their end.
+/// Any bytes produce an answer or an error, and no read past their end.
 #[test]
 fn answers_that_are_cut_or_wrong_are_errors() {
     for answer in [ROUTE, LINK, NEIGHBOUR, NO_ROUTE].map(hex) {

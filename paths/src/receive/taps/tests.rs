@@ -74,7 +74,7 @@ impl Wire {
         self.0.slots(1)[0][at..at + frame.len()].copy_from_slice(frame);
         let bytes = frame.len() as u32;
         let sent = self.0.send(1, bytes, bytes, send_stats);
-        assert_eq!((sent.taken, sent.errno), (1, None));
+        assert_eq!((sent.accepted, sent.errno), (1, None));
     }
 }
 
@@ -91,7 +91,7 @@ fn to(address: &str, payload: &[u8]) -> Vec<u8> {
     packet_to(address.parse().unwrap(), 0, payload)
 }
 
-/// Returns a sound packet of IPv4, changed, its header's checksum right again.
+/// Returns a sound packet of IPv4, changed, with the checksum of its header recomputed.
 fn four(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let mut packet = to(FOUR, b"of no good");
     change(&mut packet);
@@ -211,7 +211,8 @@ fn frame_has(frame: &[u8], payload: &[u8]) -> bool {
     payload.is_empty() || frame.windows(payload.len()).any(|window| window == payload)
 }
 
-/// More ports than a filter has ranges for, coming and going: each receives its own datagrams only.
+/// More ports than a filter has ranges for, added and removed: each receives its own datagrams
+/// only.
 #[test]
 fn many_ports_come_and_go_and_each_has_its_own() {
     run("receive::taps::tests::inside_a_pair_with_many_ports");

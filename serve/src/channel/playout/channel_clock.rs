@@ -119,9 +119,9 @@ mod tests {
         let began = Instant::now();
         let mut clock = ChannelClock::new(began, WALL);
         let after = |seconds| began + Duration::from_secs(seconds);
-        let told = (1..100).map(|seconds| clock.compare(after(seconds), None));
-        let told: Vec<_> = told.flatten().collect();
-        assert_eq!(told, [WallClockChange::Lost]);
+        let changes = (1..100).map(|seconds| clock.compare(after(seconds), None));
+        let changes: Vec<_> = changes.flatten().collect();
+        assert_eq!(changes, [WallClockChange::Lost]);
         let wall = WALL + Duration::from_secs(100);
         assert_eq!(clock.wall_of(clock.ticks_at(after(100))), wall, "the programme goes on");
         assert_eq!(clock.compare(after(100), Some(wall)), None, "it is right again");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file that a channel plays: its packets with their times, and its duration.
 //!
-//! The duration of play is measured by the pictures and the sound: files often have a picture or
-//! two more than their clock has time for, and a channel that started the next file by the clock
-//! alone would lose them. Others have a clock that runs on behind their pictures, which is not
-//! played, or packets behind its last reference whose time can only be guessed; where pictures and
-//! sound leave later than the next file begins, the last minute of them leaves a little faster
-//! ([`PlayTime`]). A few seconds of packets at both ends are read for that, once a file.
+//! The duration of play is measured by pictures and audio: files often have a picture or two more
+//! than their clock has time for, and a channel that started the next file by the clock alone would
+//! lose them. Other files have a clock that continues after their pictures, which is not played, or
+//! packets after its last reference whose time is only an estimate. If pictures and audio leave
+//! later than the next file begins, their last minute leaves a little faster ([`PlayTime`]). The
+//! measurement reads a few seconds of packets at both ends, once a file.
 //!
 //! Sources: `media::Splicer::media_end`.
 //! Does not follow a recording: a file that is being written is refused until it is complete.
@@ -38,7 +38,7 @@ pub(super) struct ChannelFile {
     pub(super) duration: Duration,
 }
 
-/// Time of play by the file's clock. Where media leave until later than the next file begins, their
+/// Time of play by the file's clock. If media leave until later than the next file begins, their
 /// last minute leaves faster: at a constant rate, the excess of a shorter time would find no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PlayTime {
@@ -188,9 +188,9 @@ impl ChannelFile {
         Ok(open.finish())
     }
 
-    /// Plays the last `tail_ticks` of the file to nobody; returns the time by its clock at which
-    /// the next file should start, and that at which the last of its pictures and sound has left.
-    /// None where there are none in them.
+    /// Plays the last `tail_ticks` of the file without an output. Returns the time by its clock at
+    /// which the next file should start, and the time at which the last of its pictures and audio
+    /// has left; `None` if there are none in them.
     fn media_ticks(&self, tail_ticks: u64) -> Result<Option<(u64, u64)>, Unplayable> {
         let plan = &self.asset.plan;
         let mut splicer = Splicer::new(&SpliceSettings::default()).expect("the default is good");
@@ -217,7 +217,7 @@ impl PlayTime {
     fn new(clock_end: u64, (media_end, media_left): (u64, u64)) -> PlayTime {
         // The last packet leaves before the file does.
         let left = media_left + LEFT_TICKS;
-        // A difference of more is a fault of the file, and the splicer drops what overlaps.
+        // A larger difference is a fault of the file, and the splicer drops the overlap.
         if media_end.abs_diff(left) > ENDS_APART_MAX {
             return PlayTime::by_clock(clock_end);
         }
@@ -307,8 +307,8 @@ impl ChannelFileReader {
 
 /// Time in which every stream of a file has begun.
 const LOOK_AHEAD_TICKS: u64 = 2 * TICKS_PER_SECOND;
-/// Times before the end in which the last pictures and sounds are looked for, one after the other:
-/// most files have them in the first, others go on with a clock or with null packets.
+/// Times before the end in which the last pictures and audio are searched for, one after the
+/// other: most files have them in the first; others continue with a clock or with null packets.
 const TAILS_TICKS: [u64; 3] = [4 * TICKS_PER_SECOND, 16 * TICKS_PER_SECOND, 64 * TICKS_PER_SECOND];
 /// Longest time from the last packet of media to the end of play, and back.
 const ENDS_APART_MAX: u64 = 4 * TICKS_PER_SECOND;

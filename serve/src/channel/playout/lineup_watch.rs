@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Keeps a channel's timeline current with the served folder.
 //!
-//! Whenever the library has changed, all names of the playlist are looked up again; new files are
+//! When the library has changed, all names of the playlist are looked up again; new files are
 //! planned and measured, and the timeline is made anew. Faults are logged when they appear and when
-//! they are gone.
+//! they disappear.
 //!
 //! Costs one look-up a name and change of the library, at most once a second.
 //!

@@ -3,10 +3,10 @@
 //!
 //! `lineup_watch` (a task a channel) keeps the timeline current with the folder; `channel_file`
 //! opens and measures the files; `producer` joins their packets to one stream, some hundred
-//! milliseconds ahead of time; `outlet` sends bursts to the targets; `peer_watch` hears the other
-//! server of a standby pair; `announcer` sends SAP; `replacement` begins and ends channels of a
-//! running server. Viewers over RTSP get what a channel keeps in
-//! its window ([`crate::channel::window`]).
+//! milliseconds ahead of time; `outlet` sends bursts to the targets; `peer_watch` receives the
+//! other server of a standby pair; `announcer` sends SAP; `replacement` begins and ends channels of
+//! a running server. Viewers over RTSP get the packets that a channel keeps in its window
+//! ([`crate::channel::window`]).
 //!
 //! A channel costs one thread that wakes once a burst, one system call a burst and target, and one
 //! copy of each byte into the socket, however many receivers a group has.
@@ -71,7 +71,7 @@ pub(crate) struct ChannelShared {
     overfull: Mutex<Option<Overfull>>,
     counters: ChannelCounters,
     is_stopping: AtomicBool,
-    /// True while the targets belong to the server before this one, or after it.
+    /// True while the targets belong to the previous server process, or to a successor.
     has_no_targets: AtomicBool,
 }
 
@@ -87,7 +87,7 @@ struct ChannelCounters {
     takeovers: AtomicU64,
 }
 
-/// Programme of the moment.
+/// Current programme.
 #[derive(Debug, Clone, Default)]
 struct OnAirNow {
     entry: Option<Arc<str>>,
@@ -115,7 +115,7 @@ pub(crate) struct ChannelRow {
     faults: Vec<String>,
     packets: u64,
     bytes: u64,
-    /// Packets that the network did not take.
+    /// Packets that the network did not accept.
     dropped_packets: u64,
     /// PES packets that the constant rate had no room for.
     overfull_units: u64,
@@ -147,19 +147,19 @@ impl Channels {
         Ok(channels)
     }
 
-    /// Tells the planner of windows which ones there are.
+    /// Passes the planner the list of windows.
     fn tell_planner(&self) {
         let windows = self.running.iter().filter_map(|channel| channel.shared.window.clone());
         self.planner.plan(windows.collect());
     }
 
-    /// Takes the targets over from the server before this one.
+    /// Adopts the targets of the previous server process.
     pub(crate) fn take_over(&self) {
         let channels = self.running.iter();
         channels.for_each(|c| c.shared.has_no_targets.store(false, Ordering::Relaxed));
     }
 
-    /// Leaves the targets to a successor; viewers over RTSP and HLS go on being served.
+    /// Leaves the targets to a successor; viewers over RTSP and HLS are still served.
     pub(crate) fn retire(&self) {
         let channels = self.running.iter();
         channels.for_each(|c| c.shared.has_no_targets.store(true, Ordering::Relaxed));
@@ -232,7 +232,7 @@ impl ChannelShared {
         }
     }
 
-    /// Returns the faults of the moment: of the playlist, the rate and the window.
+    /// Returns the current faults: of the playlist, the rate and the window.
     fn faults(&self) -> Vec<String> {
         let mut faults = self.plan().faults.clone();
         faults.extend(self.overfull());
@@ -240,7 +240,7 @@ impl ChannelShared {
         faults
     }
 
-    /// Returns the files and the timeline of the moment.
+    /// Returns the current files and timeline.
     fn plan(&self) -> Arc<ChannelPlan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One target of a channel: its socket, and bursts to it.
 //!
-//! The packets of a burst lie one behind the other in memory and leave by one segmented send. A
-//! target that takes nothing (its interface is down, say) loses packets, which are counted; its
-//! socket is opened anew once a second until it does.
+//! The packets of a burst are contiguous in memory and leave by one segmented send. A target that
+//! accepts nothing (its interface is down, say) loses packets, which are counted; its socket is
+//! opened anew once a second until the target accepts.
 //!
 //! Sources: ip(7) (`IP_MULTICAST_IF`, `IP_MULTICAST_TTL`), ipv6(7), RFC 2474 §3 (DSCP), RFC 3550
 //! §5.1.
-//! Does not keep packets for later: what is not sent in time is lost.
+//! Does not keep packets for later: packets that are not sent in time are lost.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -25,10 +25,10 @@ pub(super) struct Outlet {
     pub(super) target: SendTarget,
     options: OutletOptions,
     to: Option<Destination>,
-    /// Local address of the socket, by which its own packets are told from others'.
+    /// Local address of the socket, which distinguishes its own packets from others'.
     pub(super) local: Option<SocketAddr>,
     retry_at: Option<Instant>,
-    /// First of the bursts in a row of which nothing was taken.
+    /// Start of the current series of bursts without an accepted packet.
     refused_since: Option<Instant>,
     logged: Option<Instant>,
 }
@@ -42,7 +42,7 @@ struct OutletOptions {
     dscp: Option<u8>,
 }
 
-/// Packets of a burst, one behind the other; all of one size but the last.
+/// Packets of a burst, one after the other; all of one size but the last.
 #[derive(Default)]
 pub(super) struct Burst {
     pub(super) bytes: Vec<u8>,
@@ -110,7 +110,7 @@ impl Outlet {
         }
     }
 
-    /// Sends a burst; returns the packets that the network took.
+    /// Sends a burst; returns the number of packets that the network accepted.
     pub(super) fn send(
         &mut self,
         burst: &Burst,
@@ -134,7 +134,7 @@ impl Outlet {
             let segment_bytes = bytes.len() as u32 / packets;
             let batch = Batch::gathered(blank, packets, segment_bytes, bytes, &[]);
             match path.send(&batch, to, stats) {
-                Ok(taken) => sent += taken,
+                Ok(accepted) => sent += accepted,
                 Err(error) => failure = Some(error),
             }
         }
@@ -143,7 +143,7 @@ impl Outlet {
         }
         match failure {
             None => {}
-            // A full socket, or a network that is down: a path tells them apart no more than this.
+            // The socket is full, or the network is down: a path cannot distinguish the two.
             Some(SendError::Blocked) => {
                 let since = *self.refused_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > RETRY_EVERY {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells when the constant rate of a channel has no room for what its files need.
+//! Detects that the constant rate of a channel has too little room for its files.
 //!
-//! A PES packet that finds no room within 250 ms is dropped whole, so pictures are missing while
-//! every packet that is sent is in order. Nobody but the channel can see that.
+//! A PES packet that finds no room within 250 ms is dropped whole, so pictures are missing although
+//! every sent packet is in order. Only the channel can see that.
 //!
 //! Costs a comparison of two numbers a wake.
 //!
-//! Sources: `media/src/ts/splice/mod.rs`, [`media::ts::splice::SpliceCounts::late_units`].
+//! Sources: `media/src/ts/splice/mod.rs`, [`media::SpliceCounts::late_units`].
 //! Does not choose a rate.
 
 use std::sync::PoisonError;

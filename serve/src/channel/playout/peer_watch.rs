@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hears the other server of a standby pair in the channel's multicast group.
+//! Receives the other server of a standby pair in the channel's multicast group.
 //!
-//! Both servers join the group that they send to. A standby sends while it has heard nobody for
+//! Both servers join the group to which they send. A standby sends once it has received nothing for
 //! [`SILENCE`]; a primary listens for [`LISTEN`] when it starts, so that it continues the counters
-//! of a standby that is sending. What is heard tells the next sequence number and, through the
-//! splicer, the next continuity counters.
+//! of a standby that is sending. The received packets contain the next sequence number and, through
+//! the splicer, the next continuity counters.
 //!
-//! Strangers may send to the group. Counted are only packets with the SSRC of the channel, and of
-//! bare ones only those from the address that last sent the channel's PAT; both are the same on
-//! both servers. A stranger who copies them keeps a standby silent; receivers cannot tell him from
-//! the channel either, so the network has to keep him out (RFC 4607, or a filter at its edge).
+//! Strangers may send to the group. Only packets with the SSRC of the channel count, and bare
+//! packets only from the address that last sent the channel's PAT; both are the same on both
+//! servers. A stranger that copies them keeps a standby silent. Receivers cannot distinguish it
+//! from the channel either, so the network has to keep it out (RFC 4607, or a filter at its edge).
 //!
 //! Sources: RFC 3550 §5.1; ISO/IEC 13818-1 §2.4.4.3 (PAT); ip(7) (`IP_ADD_MEMBERSHIP`).
 //! Does not exchange messages with the other server, and does not elect: the roles are settings.
@@ -91,8 +91,8 @@ impl PeerWatch {
         })
     }
 
-    /// Reads what came since the last call, without waiting; passes on the payload of each packet
-    /// that `own`, this server's own sending address, has not sent.
+    /// Reads the datagrams received since the last call, without waiting; passes on the payload of
+    /// each packet that was not sent from `own`, this server's own sending address.
     pub(super) fn listen(&mut self, own: Option<SocketAddr>, mut pass: impl FnMut(&[u8])) -> Heard {
         let mut heard = Heard::default();
         for _ in 0..DATAGRAMS_MAX {
@@ -154,8 +154,8 @@ fn is_own(own: SocketAddr, from: SocketAddr) -> bool {
     own.port() == from.port() && (own.ip().is_unspecified() || own.ip() == from.ip())
 }
 
-/// Silence after which a standby sends: less than a second is lost at a take-over, and a primary
-/// that was stopped for a moment is not taken for dead.
+/// Silence after which a standby sends: a take-over loses less than a second, and a primary that
+/// was stopped for a moment is not considered dead.
 pub(super) const SILENCE: Duration = Duration::from_millis(500);
 /// Time that a primary listens before it begins.
 pub(super) const LISTEN: Duration = Duration::from_millis(300);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread of one channel: wakes once a burst, makes packets ahead, sends those that are due.
 //!
-//! Packets are made [`LEAD`] ahead of time, so that a disk that takes a moment makes nobody late.
-//! Of a standby pair the one that does not send only listens; at a take-over it begins with the
-//! programme of the wall clock and continues the numbers that it has heard.
+//! Packets are made [`LEAD`] ahead of time, so that a slow disk delays no packet. In a standby pair
+//! the server that does not send only listens; at a take-over it begins with the programme of the
+//! wall clock and continues the numbers that it has received.
 //!
 //! Costs one wake a burst, one send call a burst and target, and a write for viewers over RTSP.
 //!
@@ -42,13 +42,13 @@ pub(super) struct PlayoutThread {
     producer: Producer,
     outlets: Vec<Outlet>,
     announcer: Announcer,
-    /// Keeps what is sent for viewers over RTSP.
+    /// Keeps the sent packets for viewers over RTSP.
     window: Option<WindowWriter>,
     peer: Option<PeerWatch>,
-    /// Index of the target in whose group the other server is heard.
+    /// Index of the target in whose group the other server is received.
     peer_at: usize,
     path: Box<dyn StreamPath>,
-    /// Source of batches whose bytes all lie in memory.
+    /// Source of batches whose bytes are all in memory.
     blank: MappedFile,
     ssrc: u32,
     sequence: u16,
@@ -139,7 +139,7 @@ impl PlayoutThread {
             let now = Instant::now();
             match wake.checked_duration_since(now) {
                 Some(wait) => std::thread::sleep(wait),
-                // The processor was taken away for longer than a burst.
+                // This thread was preempted for longer than a burst.
                 None => wake = now,
             }
         }
@@ -153,7 +153,7 @@ impl PlayoutThread {
         self.shared.has_no_targets.load(Ordering::Relaxed)
     }
 
-    /// Hears the other server of a pair, and begins or stops to send.
+    /// Receives the other server of a pair, and begins or stops to send.
     fn listen(&mut self, now: Instant, was_stopped: bool) {
         let mut heard_any = false;
         if let Some(peer) = &mut self.peer {
@@ -177,14 +177,14 @@ impl PlayoutThread {
         match (self.shared.config.role, self.is_sending) {
             (ChannelRole::Primary, false) => {
                 let is_early = self.peer.is_some() && now < self.began + LISTEN;
-                // What the server before this one sends last is continued.
+                // The last packets of the previous server process are continued.
                 let listens = is_early || self.has_no_targets();
                 if !listens {
                     tracing::info!("channel.{name}: on the air");
                     self.begin(now);
                 }
             }
-            // Its standby has begun meanwhile: its numbers are continued, as after a start.
+            // The standby has begun meanwhile: its numbers are continued, as after a start.
             (ChannelRole::Primary, true) if was_stopped && heard_any => {
                 tracing::warn!(
                     "channel.{name}: was stopped for long; the standby sends, listening"
@@ -212,13 +212,13 @@ impl PlayoutThread {
 
     fn begin(&mut self, now: Instant) {
         self.is_sending = true;
-        // The other server may have sent all that was due before its next wake.
+        // The other server may have sent all packets due before its next wake.
         self.producer.restart_at(self.clock.ticks_at(now + self.burst));
     }
 
     /// Makes packets ahead and sends those that are due before the next wake.
     fn play(&mut self, now: Instant) {
-        // Both clocks are read now: `now` is older where this thread was kept from its core.
+        // Both clocks are read now: `now` is older if this thread was preempted.
         let name = &self.shared.config.name;
         match self.clock.compare(Instant::now(), wall_now()) {
             Some(WallClockChange::Set) => {
@@ -236,7 +236,7 @@ impl PlayoutThread {
         let plan = self.shared.plan();
         if plan.version != self.plan_version {
             self.plan_version = plan.version;
-            // A programme is played to its end; only where nothing plays is the new plan's asked.
+            // A programme is played to its end; the new plan is queried only if nothing plays.
             if self.producer.on_air().is_none_or(|on_air| on_air.entry.is_none()) {
                 self.producer.cut();
             }
@@ -320,7 +320,7 @@ impl PlayoutThread {
     }
 }
 
-/// Joins the group in which the other server of a pair is heard. A primary can do without.
+/// Joins the group in which the other server of a pair is received. A primary can run without it.
 fn watch_peer(
     config: &ChannelConfig,
     group: Option<&SendTarget>,
@@ -373,5 +373,5 @@ fn wall_now() -> Option<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).ok()
 }
 
-/// Time that packets are made ahead: longer than a disk takes to find one.
+/// Time by which packets are made ahead: longer than a disk needs to find one.
 const LEAD: Duration = Duration::from_millis(300);

@@ -3,12 +3,13 @@
 //!
 //! [`Producer::advance`] plays the timeline up to a channel time: it reads packets of the file on
 //! the air, has the [`Splicer`] join them, and fills RTP payloads of seven. A file that fails in
-//! the middle is left, and the filler plays in the rest of its time; without a filler tables and
-//! clock go on until the timeline has something else. A file that is left before its end, since it
-//! was entered in the middle or the schedule cuts it, ends with the last whole picture and sound.
+//! the middle is dropped, and the filler plays in the rest of its time; without a filler, tables
+//! and clock continue until the timeline has another programme. A file that ends early, since it
+//! was entered in the middle or the schedule cuts it, ends with the last whole picture and audio
+//! unit.
 //!
 //! Costs a read of 64 KiB for 340 packets, the splicer's 80 ns a packet, and a read of three
-//! seconds of a file that is left.
+//! seconds of a file that ends early.
 //!
 //! Sources: RFC 2250 §2 (whole transport stream packets; timestamps are those of the first byte).
 //! Does not send, and does not read a clock.
@@ -91,7 +92,8 @@ impl Producer {
         }
         let constant_rate = config.constant_rate_kbps.map(|rate| u64::from(rate) * 1000);
         let settings = SpliceSettings {
-            // The same on both servers of a pair, and different for the channels of a network.
+            // The values are the same on both servers of a pair, and differ among the channels of a
+            // network.
             transport_stream_id: name_hash(config.name.as_bytes()) as u16,
             service_name: name,
             constant_rate,
@@ -128,7 +130,7 @@ impl Producer {
         self.on_air.as_ref()
     }
 
-    /// Returns the number of PES packets that the constant rate had no room for.
+    /// Returns the number of PES packets for which the constant rate had no room.
     pub(super) fn overfull_units(&self) -> u64 {
         self.splicer.counts().late_units
     }
@@ -138,15 +140,15 @@ impl Producer {
         self.playing.as_ref().map(|playing| playing.file.asset.plan.bits_per_second())
     }
 
-    /// Learns counters from a packet of the other server.
+    /// Adopts counters from a packet of the other server.
     pub(super) fn observe(&mut self, payload: &[u8]) {
         for packet in payload.chunks_exact(TS_PACKET_BYTES) {
             self.splicer.observe(packet.try_into().expect("chunks are exact"));
         }
     }
 
-    /// Begins at another channel time, with the programme of that time; what was made and not taken
-    /// is dropped.
+    /// Begins at another channel time, with the programme of that time; drops packets that were
+    /// made and not fetched.
     pub(super) fn restart_at(&mut self, at: u64) {
         self.made.clear();
         self.pending.clear();
@@ -155,7 +157,7 @@ impl Producer {
         self.cut();
     }
 
-    /// Chooses the programme anew at the next call.
+    /// Makes the next call choose the programme anew.
     pub(super) fn cut(&mut self) {
         self.is_cut = true;
         self.playing = None;
@@ -169,7 +171,7 @@ impl Producer {
                 begun += 1;
                 self.begin(clock, plan);
             }
-            // However late the thread, clock and tables keep their intervals.
+            // Clock and tables keep their intervals, however late the thread is.
             let end = until.min(self.ends_at).min(self.at + STEP_TICKS);
             self.play_to(end);
             self.added.clear();
@@ -187,15 +189,15 @@ impl Producer {
         if is_due { self.made.pop_front() } else { None }
     }
 
-    /// Begins the programme of the time that is reached.
+    /// Begins the programme of the current channel time.
     fn begin(&mut self, clock: &ChannelClock, plan: &ChannelPlan) {
-        // Ticks are rounded down: a moment later it is surely the programme that begins.
+        // Ticks are rounded down: a moment later is certainly within the programme that begins.
         let wall = clock.wall_of(self.at) + ROUNDING;
         let mut on_air = plan.timeline.programme_at(wall);
         self.is_cut = false;
         self.playing = None;
         self.ends_at = match on_air.reason {
-            // The timeline is asked again soon: files may have come.
+            // The timeline is queried again soon: new files may have appeared.
             AirReason::Nothing => {
                 (self.at + NOTHING_TICKS).min(clock.ticks_of_wall(on_air.ends_at))
             }
@@ -239,7 +241,7 @@ impl Producer {
         }
     }
 
-    /// Notes that a file failed; the programme is chosen anew.
+    /// Records that a file failed; the programme is chosen anew.
     fn leave(&mut self, file: &Arc<ChannelFile>, reason: &dyn fmt::Display) {
         self.failed = Arc::downgrade(file);
         let (channel, name) = (&self.name, &file.asset.name);
@@ -248,7 +250,7 @@ impl Producer {
 
     /// Puts a file on the air from `offset` on, at the place to start at or before it.
     fn enter(&mut self, file: &Arc<ChannelFile>, offset: u64) -> Result<(), Unplayable> {
-        // The start of a programme is the start of its file, whatever a clock's rounding says.
+        // The start of a programme is the start of its file, regardless of a clock's rounding.
         let entry = match offset < START_TICKS {
             true => 0,
             false => file.entry(offset),
@@ -271,7 +273,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Finds out where the streams of the file on the air end, once that is near.
+    /// Finds the ends of the streams of the file on the air, once they are near.
     fn find_ends(&self, playing: &mut Playing, end: u64) {
         if playing.ends.is_some() || self.ends_at.saturating_sub(end) > END_NEAR_TICKS {
             return;
@@ -327,7 +329,8 @@ impl Producer {
         self.playing = Some(playing);
     }
 
-    /// Takes what the splicer has added, due at `due`; at a constant rate each packet has its slot.
+    /// Collects the packets that the splicer has added, due at `due`; at a constant rate each
+    /// packet has its slot.
     fn take(&mut self, due: u64) {
         let added = std::mem::take(&mut self.added);
         let packets = (added.len() / TS_PACKET_BYTES) as u64;
@@ -359,7 +362,7 @@ impl Producer {
         }
     }
 
-    /// Lets a datagram leave that has waited to be full for long.
+    /// Emits a datagram that has waited too long to be full.
     fn flush_old(&mut self) {
         let is_old = self.at.saturating_sub(self.pending_begins) > PENDING_TICKS_MAX;
         if !self.pending.is_empty() && is_old && !self.has_constant_rate {
@@ -374,17 +377,17 @@ pub(super) const PAYLOAD_BYTES: usize = 7 * TS_PACKET_BYTES;
 const SERVICE_NAME_BYTES_MAX: usize = 120;
 /// Offsets into a file up to this play it from its start.
 const START_TICKS: u64 = TICKS_PER_SECOND / 20;
-/// Time that is made at once: less than clock references and tables may be apart.
+/// Time that is made at once: less than the maximum interval of clock references and tables.
 const STEP_TICKS: u64 = TICKS_PER_SECOND / 50;
 /// More than the rounding of a time to ticks and back.
 const ROUNDING: Duration = Duration::from_micros(1);
 /// Time before the end of a programme at which it is near: before a PES packet that it cuts.
 const END_NEAR_TICKS: u64 = UNIT_TICKS + TICKS_PER_SECOND;
-/// Interval at which an empty timeline is asked again.
+/// Interval at which an empty timeline is queried again.
 const NOTHING_TICKS: u64 = TICKS_PER_SECOND / 2;
 /// Time that packets of a slow stream wait for a full datagram.
 const PENDING_TICKS_MAX: u64 = TICKS_PER_SECOND / 20;
-/// Most packets made and not taken: a thread that was stopped for long begins anew.
+/// Most packets made and not fetched: a thread that was stopped for long begins anew.
 const MADE_MAX: usize = 100_000;
 
 #[cfg(test)]

@@ -98,8 +98,8 @@ fn clip_with_fast_clock() -> Vec<u8> {
     bytes
 }
 
-/// Plays a file again and again for a minute; asserts that its packets leave when the clock says.
-/// Returns the decoding times of pictures and sound.
+/// Plays a file again and again for a minute; asserts that its packets leave at the times of the
+/// clock. Returns the decoding times of pictures and audio.
 fn played(file: ChannelFile) -> BTreeMap<u16, Vec<u64>> {
     let draft = ChannelDraft { playlist: vec!["clip.ts".to_owned()], ..ChannelDraft::default() };
     let began = Duration::from_secs(1000);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other settings for the channels of a running server.
+//! Replaces the settings of the channels of a running server.
 //!
 //! A channel whose settings are the same plays on untouched. A changed one is stopped and begins
-//! anew, as after a restart of the server: its viewers over RTSP end, and what viewers could go
-//! back to is gone.
+//! anew, as after a restart of the server: its viewers over RTSP end, and its time shift is lost.
 //!
-//! Everything that can be refused comes first: sockets are opened and threads are started, which
-//! wait at a gate. So settings that a host refuses change nothing. The channels before are stopped
-//! after that, without the lock that requests take; two threads never send one channel.
+//! Everything that can be refused is done first: sockets are opened and threads are started, which
+//! wait at a gate. So settings that a host refuses change nothing. The previous channels are
+//! stopped after that, without the lock that requests use; two threads never send one channel.
 //!
 //! Costs the threads and sockets of the channels that begin; a channel stops within a burst.
 //!

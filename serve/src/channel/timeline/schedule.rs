@@ -2,10 +2,10 @@
 //! Starts of the items of a schedule, in local time, around a day.
 //!
 //! Items recur weekly, so the last start before a time lies at most eight days back and the next at
-//! most eight days ahead; the starts of twenty days answer every question about one. A local time
-//! that summer time skips starts later by what was skipped (02:30 becomes 03:30); one that occurs
-//! twice starts at the first. Where two items start at one moment for that reason, the later in the
-//! list plays.
+//! most eight days ahead; the starts of twenty days answer every query for one. A local time that
+//! summer time skips starts later by the skipped time (02:30 becomes 03:30); one that occurs twice
+//! starts at the first. If two items start at one moment for that reason, the later in the list
+//! plays.
 //!
 //! Cost: one conversion of time per item and day, once a day; 256 items take 5,000.
 //!

@@ -293,7 +293,7 @@ fn programme_is_found_among_ten_thousand_entries() {
     }
 }
 
-/// Judges a clock: `make test-time`.
+/// Measures a clock: `make test-time`.
 mod timed {
     use super::*;
 
@@ -389,7 +389,7 @@ impl Random {
         Timeline::new(&config, &lineup)
     }
 
-    /// What plays of a list: name and duration.
+    /// Returns the entries of a list that play: name and duration.
     fn playable(&self, of: &str, list: &[Option<u64>]) -> Vec<(String, u64)> {
         let filler = self.filler.filter(|duration| *duration > 0);
         let entries = list.iter().enumerate().filter_map(|(at, duration)| match duration {

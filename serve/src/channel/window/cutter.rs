@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cuts what a channel sends to segments of HLS, as it is written to the window.
+//! Cuts the packets that a channel sends into segments of HLS, as they are written to the window.
 //!
-//! Parts begin at tables, wherever in a group of pictures these come. So segments are cut over all
-//! parts as over one file, at key frames, and one in each part's length lies in two parts: it is
-//! sent as two ranges, without a copy. Where another programme begins, a segment ends
-//! (EXT-X-DISCONTINUITY): clock and counters go on there, encodings do not.
+//! Parts begin at tables, at any place in a group of pictures. So segments are cut over all parts
+//! as over one file, at key frames, and one segment per part lies in two parts: it is sent as two
+//! ranges, without a copy. A segment ends where another programme begins (EXT-X-DISCONTINUITY):
+//! clock and counters continue there, encodings do not.
 //!
-//! The playlist lists the time shift, six target durations at least. Once a player has asked for
-//! it, the window keeps that, and what leaves the playlist as long again and a segment more (RFC
-//! 8216 §6.2.2), a minute at most.
+//! The playlist lists the time shift, six target durations at least. Once a player has requested
+//! it, the window keeps its segments, and those that have left the playlist for the same time plus
+//! a segment (RFC 8216 §6.2.2), a minute at most.
 //!
 //! Costs a look at each header word of what was written, by the thread that reads it for plans, and
 //! another read of the first 512 KB of each programme, for its codecs.
@@ -42,7 +42,7 @@ pub(super) struct LiveCutter {
 }
 
 impl LiveCutter {
-    /// Takes the next bytes of a part, which begin at `offset` of it.
+    /// Processes the next bytes of a part, which begin at `offset` of it.
     pub(super) fn feed(
         &mut self,
         window: &ChannelWindow,
@@ -59,7 +59,7 @@ impl LiveCutter {
         }
         let first_byte = self.first_byte.expect("it has begun");
         let at = (part.first_byte + offset - first_byte) / PACKET_BYTES;
-        // What was dropped before it was read is missing.
+        // Bytes that were dropped before they were read are missing.
         if self.units.packets() < at {
             self.units.skip_to(at);
             self.units.note_join(at);
@@ -88,7 +88,7 @@ impl LiveCutter {
         self.zero = part.began.checked_sub(media);
     }
 
-    /// Cuts what is new.
+    /// Cuts the new bytes.
     pub(super) fn cut(&mut self, window: &ChannelWindow) {
         let Some(first_byte) = self.first_byte else { return };
         let oldest = window.lock().front().map(|part| part.first_byte);
@@ -150,7 +150,7 @@ impl LiveCutter {
         Some((segment.tables.to_vec(), segment.file.start..end))
     }
 
-    /// Shows the tracks of a programme by its beginning.
+    /// Records the tracks of a programme, found in its beginning.
     fn show(&self, window: &ChannelWindow, beginning: &[u8]) {
         let mut survey = Survey::default();
         survey.feed(beginning);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The segments of a window for players of HLS and DASH, and those who wait for the next.
+//! The segments of a window for players of HLS and DASH, and the requests that wait for the next.
 //!
 //! A channel's bytes are numbered from the first of its window on, over all parts; segments are
-//! ranges of these, so one may lie in two parts. Numbers of bytes and segments never come back:
-//! where a window is emptied (a standby whose primary has returned) another identity begins.
+//! ranges of these, so one may lie in two parts. Numbers of bytes and segments never repeat: when a
+//! window is emptied (a standby whose primary has returned) another identity begins.
 //!
-//! Costs nothing but memory (64 bytes a segment) while nobody asks.
+//! Costs only memory (64 bytes a segment) while no client requests them.
 //!
 //! Does not cut ([`super::cutter`]) or answer ([`crate::web`]).
 
@@ -30,7 +30,7 @@ pub(crate) struct WindowLive {
     grown: Notify,
     /// True once a player has asked for a playlist.
     is_asked: AtomicBool,
-    /// Time of the last request that waits for what is sent next.
+    /// Time of the last request that waits for the next bytes.
     watched: Mutex<Option<Instant>>,
 }
 
@@ -84,8 +84,8 @@ impl WindowLive {
         self.slot().identity.clone()
     }
 
-    /// Returns what `look` makes of the segments and the number of the byte from which they count;
-    /// `None` where there are none, or of another identity (with its version).
+    /// Returns the result of `look` for the segments and the number of the byte from which they
+    /// count; `None` if there are none, or of another identity (with its version).
     pub(crate) fn with<T>(
         &self,
         identity: &str,
@@ -104,7 +104,7 @@ impl WindowLive {
         is_own.then(|| slot.dash.clone())
     }
 
-    /// Resolves when there is more than at the time of this call.
+    /// Resolves when there are more segments or parts than at the time of this call.
     pub(crate) fn grown(&self) -> Notified<'_> {
         self.grown.notified()
     }
@@ -113,7 +113,7 @@ impl WindowLive {
         self.grown.notify_waiters();
     }
 
-    /// Records that a player wants a playlist.
+    /// Records that a player uses a playlist.
     pub(crate) fn note_asked(&self) {
         self.is_asked.store(true, Ordering::Relaxed);
     }
@@ -122,18 +122,18 @@ impl WindowLive {
         self.is_asked.load(Ordering::Relaxed)
     }
 
-    /// Records a request that waits for what is sent next.
+    /// Records a request that waits for the next bytes.
     pub(crate) fn note_watched(&self) {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// True while players wait for what is sent next.
+    /// True while players wait for the next bytes.
     pub(super) fn is_watched(&self) -> bool {
         let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.is_some_and(|at| at.elapsed() < WATCHED)
     }
 
-    /// Ends this identity: who waits for more of it is told.
+    /// Ends this identity and wakes requests that wait for more of it.
     pub(super) fn begin_anew(&self) {
         {
             let mut slot = self.slot();
@@ -200,5 +200,5 @@ impl ChannelWindow {
     }
 }
 
-/// Time between two requests of a player that waits for what is sent next, and more.
+/// Exceeds the time between two requests of a player that waits for the next bytes.
 const WATCHED: Duration = Duration::from_secs(10);

@@ -3,8 +3,8 @@
 //!
 //! A channel's packets are also written to a row of parts, each a file without a name with a packet
 //! plan of its own; the oldest are dropped. To a session a part is an asset that grows, and the
-//! next part continues it: sequence numbers, timestamps and time go on. So viewers cost what
-//! viewers of a file cost, share its paths, and may go back as far as the window reaches.
+//! next part continues its sequence numbers, timestamps and time. So viewers cost as much as
+//! viewers of a file, share its paths, and may go back as far as the window reaches.
 //!
 //! [`WindowWriter`] belongs to the channel's thread; [`WindowPlanner`] is one thread for all
 //! channels. It also cuts segments of HLS ([`cutter`], [`live`]).
@@ -52,7 +52,7 @@ pub(crate) struct ChannelWindow {
     pub(crate) live: WindowLive,
     /// Longest distance of the key frames of the channel's files.
     apart_ticks: AtomicU64,
-    /// Reason why it reaches less far than it should.
+    /// Reason why it is shorter than configured.
     fault: Mutex<Option<String>>,
     parts: Mutex<VecDeque<Arc<WindowPart>>>,
 }
@@ -68,16 +68,16 @@ pub(crate) struct WindowPart {
     began: SystemTime,
     identity: RtpIdentity,
     file: File,
-    /// The same file for downloads, with as many bytes as it had when it was asked for.
+    /// The same file for downloads, with its size at the time of the request.
     opened: Mutex<Option<Arc<OpenFile>>>,
     /// Bytes at which another programme begins, until they are cut.
     joins: Mutex<Vec<u64>>,
     is_in_memory: bool,
     /// Bytes written so far.
     written: AtomicU64,
-    /// Time of the channel at which the next part begins; 0 while that is not known.
+    /// Time of the channel at which the next part begins; 0 until it is known.
     ends: AtomicU64,
-    /// True when nothing more will be written.
+    /// True if nothing more will be written.
     is_closed: AtomicBool,
     /// True when its bytes are gone.
     is_dropped: AtomicBool,
@@ -106,12 +106,12 @@ impl ChannelWindow {
         }
     }
 
-    /// Notes how far apart key frames of the channel's files are.
+    /// Records the distance of key frames of the channel's files.
     pub(crate) fn note_apart(&self, ticks: u64) {
         self.apart_ticks.fetch_max(ticks, Ordering::Relaxed);
     }
 
-    /// Returns the reason why it reaches less far than it should, if so.
+    /// Returns the reason why it is shorter than configured, if it is.
     pub(crate) fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -126,12 +126,13 @@ impl ChannelWindow {
         self.planned().pop()
     }
 
-    /// Returns the part that holds `packet`; the nearest one where it is gone or not there yet.
+    /// Returns the part that holds `packet`; the nearest one if that is dropped or does not exist
+    /// yet.
     pub(crate) fn holding(&self, packet: u64) -> Option<Arc<Source>> {
         self.last_with(|source| source.asset.first_packet() <= packet)
     }
 
-    /// Returns the part behind one that ends before `packet`.
+    /// Returns the part after one that ends before `packet`.
     pub(crate) fn following(&self, packet: u64) -> Option<Arc<Source>> {
         self.planned().into_iter().find(|source| source.asset.first_packet() >= packet)
     }
@@ -196,7 +197,8 @@ impl WindowPart {
         self.joins.lock().unwrap_or_else(PoisonError::into_inner).push(byte);
     }
 
-    /// Takes the bytes from `start` on at which another programme begins, counted from there.
+    /// Removes the bytes from `start` on at which another programme begins; returns them counted
+    /// from `start`.
     fn joins_from(&self, start: u64) -> Vec<u64> {
         let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
         let from = joins.partition_point(|&byte| byte < start);

@@ -77,7 +77,7 @@ impl WindowPlanner {
         Ok(WindowPlanner { windows, is_stopping, thread: Some(thread) })
     }
 
-    /// Plans these windows from now on; one that it plans already goes on where it is.
+    /// Plans these windows from now on; a window that is already planned continues.
     pub(crate) fn plan(&self, windows: Vec<Arc<ChannelWindow>>) {
         self.windows.replace(windows);
     }
@@ -110,7 +110,7 @@ fn plan_until(windows: &PlannedWindows, is_stopping: &AtomicBool) {
     }
 }
 
-/// Drops the scans of windows that are no more, and adds those of new ones.
+/// Drops the scans of removed windows, and adds those of new ones.
 fn follow(windows: &[Arc<ChannelWindow>], planned: &mut Vec<(Arc<ChannelWindow>, PartScans)>) {
     planned.retain(|(known, _)| windows.iter().any(|window| Arc::ptr_eq(window, known)));
     for window in windows {
@@ -121,10 +121,10 @@ fn follow(windows: &[Arc<ChannelWindow>], planned: &mut Vec<(Arc<ChannelWindow>,
 }
 
 impl PartScans {
-    /// Cuts what is new in a window; plans it if that `is_due`.
+    /// Cuts the new bytes of a window; plans it if that `is_due`.
     pub(super) fn look(&mut self, window: &Arc<ChannelWindow>, piece: &mut [u8], is_due: bool) {
         let parts: Vec<_> = window.lock().iter().cloned().collect();
-        // Those of dropped parts go.
+        // Scans of dropped parts are removed.
         let mut before = std::mem::take(&mut self.scans);
         for part in parts {
             let known = before.iter().position(|scan| Arc::ptr_eq(&scan.part, &part));
@@ -144,7 +144,7 @@ impl PartScan {
         PartScan { part, scanner: Scanner::new(), read: 0, has_news: false, is_over: false }
     }
 
-    /// Reads what is new of a part and publishes its plan.
+    /// Reads the new bytes of a part and publishes its plan.
     fn look(
         &mut self,
         window: &Arc<ChannelWindow>,
@@ -152,7 +152,7 @@ impl PartScan {
         cutter: &mut LiveCutter,
     ) {
         let part = &self.part;
-        // Read first: bytes written before it was closed are read below.
+        // The flag is read first: bytes written before the part was closed are read below.
         let is_closed = part.is_closed.load(Ordering::Acquire);
         let written = part.written.load(Ordering::Acquire);
         while self.read < written {

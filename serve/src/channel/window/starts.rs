@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets at which viewers of a window begin, so that none falls out of it.
+//! Finds the packets at which viewers of a window begin, so that no viewer falls out of it.
 //!
-//! A viewer stays as far behind the present as he began. So he may begin no further back than the
-//! parts are kept: the time shift and a grace, less [`MARGIN_TICKS`]. Where places to start are so
-//! far apart that there is none that near, he begins at the last one and the grace grows to that
+//! A viewer keeps its initial distance behind the present. So it may begin no further back than the
+//! parts are kept: the time shift and a grace, less [`MARGIN_TICKS`]. If random-access points are
+//! so sparse that none is that near, the viewer begins at the last one and the grace grows to that
 //! distance, up to [`GRACE_TICKS_MAX`].
 //!
-//! Costs a search in the plan of each part that is looked at.
+//! Costs a search in the plan of each part that is examined.
 //!
 //! Does not hold parts ([`ChannelWindow`] does) or drop them ([`super::WindowWriter`] does).
 
@@ -49,7 +49,7 @@ impl Reach {
         self.shift_ticks
     }
 
-    /// Keeps media for so long, as far as a grace reaches.
+    /// Keeps media for this long, as far as a grace permits.
     pub(super) fn keep(&self, ticks: u64) {
         let grace = ticks.saturating_sub(self.shift_ticks).min(GRACE_TICKS_MAX);
         self.grace_ticks.fetch_max(grace, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Reach {
         self.kept_ticks().saturating_sub(MARGIN_TICKS).max(crate::play::ticks(LIVE_BEHIND))
     }
 
-    /// Keeps media for a viewer who begins so far behind the present; false where that is too far.
+    /// Keeps media for a viewer that begins this far behind the present; false if that is too far.
     fn extend_to(&self, behind: u64) -> bool {
         let grace = behind.saturating_add(MARGIN_TICKS).saturating_sub(self.shift_ticks);
         if grace > GRACE_TICKS_MAX {
@@ -113,7 +113,7 @@ impl ChannelWindow {
             Some(entry) if self.reach.extend_to(present.saturating_sub(entry.ticks)) => {
                 Some(entry.packet)
             }
-            // Sound begins at once, the picture at the next place to start.
+            // Audio begins at once, the picture at the next random-access point.
             _ => {
                 let packet = packet_of(parts, live);
                 self.reach.extend_to(present.saturating_sub(live)).then_some(packet)
@@ -174,7 +174,7 @@ fn packet_of(parts: &[Arc<Source>], ticks: u64) -> u64 {
     asset.first_packet() + packets.min(asset.plan.packets().saturating_sub(1))
 }
 
-/// Distance of a viewer who joins from the newest packets: more than the time between two plans and
+/// Distance of a joining viewer from the newest packets: more than the time between two plans and
 /// two clock references.
 const LIVE_BEHIND: Duration = Duration::from_secs(3);
 /// Media kept beyond the time shift at first.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parts of a window continue each other, and the oldest go.
+//! Tests that parts of a window continue each other, and that the oldest are dropped.
 
 use media::Scanner;
 use media::store::random_identity;
@@ -141,7 +141,7 @@ fn long_window_lies_in_the_cache_folder_and_leaves_nothing() {
     assert!(WindowWriter::open(window, shift, Some(&missing)).is_err());
 }
 
-/// Each viewer stays as far behind as he began; what he is sent must be there all the time.
+/// Each viewer keeps its initial distance behind the present; its packets must exist all the time.
 #[test]
 fn no_viewer_falls_out_of_the_window() {
     // Groups of pictures last a second: of no grace, less than one, and more than some.
@@ -284,7 +284,7 @@ fn segments_are_the_bytes_that_were_sent_and_gone_when_their_part_is() {
     scene.window.clear();
     assert!(segments.iter().all(|range| scene.window.read(range.clone()).is_none()));
     assert!(live.with(&identity, ranges).is_none());
-    // It goes on under another identity, whose bytes have other numbers.
+    // The window continues under another identity, whose bytes have other numbers.
     for round in 4..8 {
         scene.send(round * length);
     }

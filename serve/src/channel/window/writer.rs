@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes what a channel sends to the parts of its window.
+//! Writes the packets that a channel sends to the parts of its window.
 //!
 //! A part ends at a program association table once it is long enough: the next one then begins with
 //! tables, and can be played by itself. The parts of one channel have one SSRC, and their first
-//! sequence number and timestamp follow from what came before.
+//! sequence number and timestamp follow from the preceding part.
 //!
 //! Short windows lie in memory (memfd), longer ones in a file of the cache folder that has no name,
-//! so that the kernel may write it out; nothing is left of either after a crash.
+//! so that the kernel may write it out; neither leaves anything behind after a crash.
 //!
-//! Costs one write a burst. On a full disk the oldest part makes room, and the present goes on in
-//! memory: parts of [`PART_SECONDS_MIN`], the last [`MEMORY_PARTS_MAX`] of them. So the present can
-//! be watched in any case, and the time shift shrinks until there is room again.
+//! Costs one write a burst. On a full disk the oldest part is dropped, and the present continues in
+//! memory: parts of [`PART_SECONDS_MIN`], the last [`MEMORY_PARTS_MAX`] of them. So viewers can
+//! always watch the present, and the time shift shrinks until the disk has room again.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4.3 (PAT, PID 0).
 //! Does not make plans.
@@ -127,14 +127,14 @@ impl WindowWriter {
         }
     }
 
-    /// Writes what was added.
+    /// Writes the added bytes.
     pub(crate) fn flush(&mut self) {
         let mut burst = std::mem::take(&mut self.burst);
         if self.part.is_some()
             && !burst.is_empty()
             && let Err(error) = self.write(&burst)
         {
-            // What viewers read is continued in memory, from this burst on.
+            // The media that viewers read continues in memory, from this burst on.
             self.part.iter().for_each(|w| w.part.ends.store(self.burst_ticks, Ordering::Relaxed));
             let joins = self.part.as_ref().map(|w| w.part.joins_from(w.bytes));
             self.close();
@@ -273,7 +273,7 @@ impl WindowWriter {
         }
     }
 
-    /// Drops the oldest parts while too many lie in memory for want of a disk.
+    /// Drops the oldest parts while too many lie in memory for lack of disk space.
     fn limit_memory(&self) {
         if self.folder.is_none() {
             return;

@@ -43,7 +43,7 @@ const KEYED_MAX: usize = 10_000;
 /// Question of a client about the listing.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Browse {
-    /// Folder whose direct children are asked for; the top is empty.
+    /// Folder whose direct children are requested; the top is empty.
     folder: Option<String>,
     name: Option<String>,
     /// In lower case.
@@ -97,7 +97,7 @@ impl Browse {
     /// Parses the parameters; `None` where none of them is there.
     ///
     /// # Errors
-    /// An unreadable value; the message says what to write.
+    /// An unreadable value; the message names the value to write.
     pub(super) fn parse(query: &str) -> Result<Option<Browse>, &'static str> {
         let (mut browse, mut is_asked) = (Browse::default(), false);
         for (name, value) in query.split('&').filter_map(|field| field.split_once('=')) {
@@ -120,7 +120,7 @@ impl Browse {
                     let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
                     let offset = is_number.then(|| value.parse().unwrap_or(usize::MAX));
                     browse.offset = offset.ok_or(WRONG_OFFSET)?;
-                    // Alone it asks for nothing.
+                    // Alone it selects nothing.
                     continue;
                 }
                 _ => continue,
@@ -227,7 +227,7 @@ impl Browse {
         }
     }
 
-    /// How far a row is from what the words mean; films come before other files.
+    /// Returns how far a row is from the meaning of the words; films come before other files.
     fn distance(&self, row: &Row) -> (bool, u8) {
         let name = file_name(&row.name).to_lowercase();
         let first = self.words.first().map_or("", String::as_str);
@@ -364,7 +364,7 @@ const ORDERS: &[(&str, OrderKey)] = &[
     ("duration", OrderKey::Duration),
     ("size", OrderKey::Size),
 ];
-/// Words that are looked for; further ones are ignored.
+/// Words of a search; further ones are ignored.
 const WORDS_MAX: usize = 16;
 const WRONG_SORT: &str = "sort is no order; write name, newest, duration or size, or -name";
 const WRONG_OFFSET: &str = "offset is no number of rows; write 0 or more, such as offset=100";

@@ -3,9 +3,10 @@
 //! (HTML) and for programs (JSON).
 //!
 //! The rows of a page, plain and compressed, are made once and shared by all clients, however
-//! slowly they read, whatever `Host` they name and wherever their page begins. A client that does
-//! not read holds a buffer of 16 KiB and a share of one page. The live counters above the rows are
-//! made for each answer; an entity tag covers those of them that requests do not change.
+//! slowly they read, regardless of the `Host` that they name and of the start of their page. A
+//! client that does not read holds a buffer of 16 KiB and a share of one page. The live counters
+//! above the rows are made for each answer; an entity tag covers those of them that requests do not
+//! change.
 //!
 //! A listing is made when the library has changed, and not before [`COST_SHARE`] times the cost of
 //! the previous one has passed: a storm of changes and requests takes 5 % of one core. Unchanged
@@ -305,7 +306,7 @@ impl Index {
         Some(View { listing, page: Some(page), text, rows: first..end, next, found: None })
     }
 
-    /// Returns the rows that are looked for, as JSON; `None` after a panic, which was logged.
+    /// Returns the rows found by a search, as JSON; `None` after a panic, which was logged.
     async fn browsed(
         &self,
         browse: Browse,
@@ -371,7 +372,7 @@ impl Index {
         if slice.bytes() < PACKED_BYTES_MIN {
             return None;
         }
-        // Rows that were looked for are of no page, and are not kept.
+        // Rows found by a search belong to no page, and are not kept.
         let page = page.cloned();
         let key = (form, slice.rows.start, slice.rows.end, slice.authorities.clone());
         if let Some(packed) = page.as_ref().and_then(|page| page.find_packed(&key)) {
@@ -400,7 +401,7 @@ struct View {
     text: Arc<Text>,
     rows: std::ops::Range<usize>,
     next: Option<String>,
-    /// Figures about rows that were looked for.
+    /// Figures about rows found by a search.
     found: Option<Found>,
 }
 
@@ -420,7 +421,7 @@ impl Query {
     /// Parses `after`, `below`, `all` and `limit`; ignores other names.
     ///
     /// # Errors
-    /// An unreadable value; the message says what to write.
+    /// An unreadable value; the message names the value to write.
     fn parse(query: &str) -> Result<Query, &'static str> {
         let (after, below) = (None, None);
         let mut parsed = Query { after, below, all: false, limit: PAGE_ROWS, limit_asked: None };

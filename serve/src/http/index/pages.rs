@@ -26,7 +26,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Bytes of the texts that a file may make long: names, and why it or a track is not sent.
+    /// Bytes of the texts that a file may make long: names, and the reasons why it or a track is
+    /// not sent.
     fn text_bytes(&self) -> usize {
         let reasons = match &self.entry.state {
             State::Refused(reason) => reason.len(),
@@ -136,7 +137,7 @@ pub(super) const PAGE_ROWS: usize = 1000;
 /// Most bytes of names and reasons in a page: a page of long names (up to 4 KiB each) or of many
 /// tracks that are not sent (1 KiB a file) has fewer rows.
 const PAGE_TEXT_BYTES: usize = 256 << 10;
-/// Most compressed forms kept for a page: a server is known by few host names.
+/// Most compressed forms kept for a page: clients reach a server by few host names.
 const PACKED_MAX: usize = 4;
 
 #[cfg(test)]

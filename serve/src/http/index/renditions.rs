@@ -3,9 +3,9 @@
 //!
 //! Such a folder has a row of its own before those of its files: its name with `/`, and the
 //! addresses of its HLS and DASH. Its files are the media files directly in it, two to
-//! [`FILES_MAX`], that all have pictures and last equally long. If their segments begin at the same
-//! times is known from their plans alone, which are made when the playlist is asked for; where they
-//! do not, its answer says so ([`crate::web::title`]).
+//! [`FILES_MAX`], that all have pictures and last equally long. Only their plans show if their
+//! segments begin at the same times, and the plans are made when the playlist is requested; if they
+//! do not, the answer to that request names the difference ([`crate::web::title`]).
 //!
 //! Costs a look at each file, and some hundred bytes for each folder.
 //!
@@ -34,7 +34,7 @@ struct Folder {
     names: Vec<String>,
     bytes: u64,
     modified: SystemTime,
-    /// That of the highest rate.
+    /// Description of the file of the highest rate.
     best: Option<Arc<StreamSummary>>,
     is_title: bool,
 }
@@ -47,7 +47,7 @@ impl Folders {
         if entry.is_live || matches!(entry.state, State::Download) {
             return;
         }
-        // Most folders are known by the file before.
+        // Most folders were added by the file before.
         if !self.by_name.contains_key(name) {
             self.by_name.insert(name.to_owned(), Folder::new());
         }

@@ -42,15 +42,15 @@ pub(super) struct LiveCounters<'a> {
     pub(super) has_hls: bool,
     /// Scans in progress.
     pub(super) scans: Vec<Scanned>,
-    /// Figures about rows that were looked for.
+    /// Figures about rows found by a search.
     pub(super) found: Option<&'a Found>,
     pub(super) page: PageFacts,
 }
 
-/// Facts that the page has to know before it asks for more.
+/// Facts that the page needs before it asks for more.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct PageFacts {
-    /// True where there are channels that the client may know.
+    /// True where there are channels that the client may see.
     pub(super) has_channels: bool,
     /// True where posters can be made.
     pub(super) has_pictures: bool,
@@ -205,7 +205,7 @@ pub(super) fn is_title(row: &Row) -> bool {
     }
 }
 
-/// Where HLS and DASH of a file are; its segments may be enciphered so.
+/// Returns the addresses of HLS and DASH of a file; its segments may be enciphered with `cipher`.
 fn web_items(
     summary: &StreamSummary,
     cipher: Option<SegmentCipher>,
@@ -291,7 +291,7 @@ fn push_rtsp(text: &mut Text, before: &str, path: &str) {
     text.push(&format!("/{path}\""));
 }
 
-/// Appends where HLS and DASH are, and the codecs.
+/// Appends the addresses of HLS and DASH, and the codecs.
 fn push_items(
     text: &mut Text,
     path: &str,
@@ -312,7 +312,7 @@ fn push_web(text: &mut Text, field: &str, path: &str, item: &WebItem) {
     text.push(&format!("/{path}/{item}\""));
 }
 
-/// Appends why a media file is no stream; `not_streamed` is the older name.
+/// Appends the reason why a media file is no stream; `not_streamed` is the older name.
 fn push_reason(text: &mut Text, reason: &str) {
     let reason = json(&reason);
     text.push(&format!(",\"reason\":{reason},\"not_streamed\":{reason}"));

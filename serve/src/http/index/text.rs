@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows of the index as text, shared by all clients, with placeholders for the address by which a
-//! client knows this server.
+//! Rows of the index as text, shared by all clients, with placeholders for the address that a
+//! client uses for this server.
 //!
 //! Each client gets its own addresses (its `Host`). A finished text per client would cost a copy
 //! for each, and a client that varies `Host` could have one made per connection. The placeholders

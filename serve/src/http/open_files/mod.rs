@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opens the files of requests without waiting; keeps those that are asked for again.
+//! Opens the files of requests without waiting; keeps those that are requested again.
 //!
 //! A file is opened on the event loop as far as the kernel can do so from its caches
 //! (`RESOLVE_CACHED`, `RWF_NOWAIT`), and on a thread that may wait otherwise. A body of up to
 //! [`HELD_BYTES_MAX`] is read at once, so that head and body leave by one call and no descriptor is
 //! held; a larger one is sent from its descriptor.
 //!
-//! A file that is asked for a second time is kept, with its descriptor or body. The kernel tells of
+//! A file that is requested a second time is kept, with its descriptor or body. The kernel reports
 //! its changes ([`watches`]): an event of inotify is queued within the call that changes the file,
 //! and events are read between the receipt of a request and its answer, so the request that follows
 //! a rename, a write or a truncation gets the new content. One read serves all requests that were
-//! received before it ([`OpenFiles::tick`]). What inotify does not see (a writer by mmap, another
-//! host) is found by a look at the name, once a second at most. A file without a watch is not kept,
-//! nor is one behind a symbolic link.
+//! received before it ([`OpenFiles::tick`]). Changes that inotify does not report (by a writer
+//! through mmap, by another host) are found by a look at the name, once a second at most. A file
+//! without a watch is not kept, nor is one behind a symbolic link.
 //!
 //! Costs, kept: a look-up, and a share of a `read` of inotify. Not kept: `openat2`, `statx`,
 //! `preadv2` and `close` for a small body.
@@ -55,7 +55,7 @@ pub(crate) struct OpenFiles {
 
 struct Table {
     by_name: HashMap<Box<str>, KeptFile>,
-    /// Names in order of age; one that was used meanwhile goes round once more.
+    /// Names in order of age; a name that was used meanwhile is queued once more.
     by_age: VecDeque<Box<str>>,
     held_bytes: usize,
     descriptors: usize,
@@ -71,7 +71,7 @@ struct KeptFile {
     file: Arc<OpenFile>,
     /// Time of the last look at its name.
     looked: Instant,
-    /// True when it was asked for since its turn to be dropped came last.
+    /// True when it was requested since its last turn to be dropped.
     is_used: bool,
     watch: i32,
 }
@@ -111,14 +111,14 @@ impl OpenFiles {
         }
     }
 
-    /// Marks the receipt of bytes. Changes of files before it are seen by [`OpenFiles::find`] with
-    /// the tick.
+    /// Marks the receipt of bytes. [`OpenFiles::find`] with this tick sees all changes of files
+    /// before it.
     pub(crate) fn tick(&self) -> u64 {
         self.ticks.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the file that a request names, which was received at `tick`. `is_reserved` tells
-    /// that a descriptor is kept back.
+    /// Returns the file that a request names, which was received at `tick`. `is_reserved` is true
+    /// for a descriptor that is kept in reserve.
     pub(crate) async fn find(
         &self,
         name: &str,
@@ -135,7 +135,7 @@ impl OpenFiles {
             Err(denied) => matches!(denied, NotOpened::Denied(Denied::DescriptorsExhausted)),
         };
         if is_short {
-            // The kept files give way.
+            // Kept files are dropped to make room.
             drop(opened);
             self.table().clear();
             opened = open(name, folder).await;
@@ -166,7 +166,7 @@ impl OpenFiles {
         }
         kept.looked = now;
         let version = kept.file.version;
-        // A name that cannot be looked at in place is opened anew.
+        // A name that cannot be checked in place is opened anew.
         let found = folder.file_in_place(name).and_then(Result::ok);
         if found.is_some_and(|(_, metadata)| FileVersion::of(&metadata) == version) {
             return table.by_name.get(name).map(|kept| kept.file.clone());
@@ -198,7 +198,7 @@ impl OpenFiles {
         let mut table = self.table();
         table.drop_file(name);
         let watch = table.watches.as_mut()?.add(name, folder, file.as_fd())?;
-        // A change from here on is told, and an earlier one shows here.
+        // The watch reports a change from here on, and this look shows an earlier one.
         let again = folder.file_in_place(name).and_then(Result::ok);
         let made = again.filter(|(_, found)| FileVersion::of(found) == FileVersion::of(metadata));
         let made = made.and_then(|(again, found)| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An opened file with all that an answer needs of it.
 //!
-//! A body is read by one call without waiting, and by a thread where it is not in memory. Of a file
-//! that is sent from its descriptor the parts are remembered that were found in memory, so that the
+//! A body is read by one call without waiting, and by a thread where it is not in memory. For a
+//! file that is sent from its descriptor, the parts found in memory are remembered, so that the
 //! check (two system calls a mebibyte) is made once in [`FRESH_S`] seconds, however many clients
 //! download it.
 //!
@@ -35,7 +35,7 @@ pub(crate) struct OpenFile {
     is_sparse: bool,
     /// True for a file of a file system in memory; set at the first look.
     in_memory_file_system: OnceLock<bool>,
-    /// Identity of its content in addresses; set when it is asked for first.
+    /// Identity of its content in addresses; set at the first request for it.
     identity: OnceLock<String>,
     /// Its share of a limit.
     share: Option<OwnedSemaphorePermit>,
@@ -49,7 +49,7 @@ pub(crate) enum FileContent {
     Open(MappedFile),
 }
 
-/// Identity and content of a file, as far as its metadata tell.
+/// Identity and content of a file, as far as its metadata show.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileVersion {
     device: u64,
@@ -100,12 +100,12 @@ impl OpenFile {
         }
     }
 
-    /// The same with its share of a limit, which is given back when the file is closed.
+    /// Adds a share of a limit, which is released when the file is closed.
     pub(crate) fn holding(self, share: OwnedSemaphorePermit) -> OpenFile {
         OpenFile { share: Some(share), ..self }
     }
 
-    /// True of one that was made for answers, and takes a share of a limit.
+    /// True for a file that was made for answers, and holds a share of a limit.
     pub(crate) fn is_made(&self) -> bool {
         self.share.is_some()
     }
@@ -170,7 +170,7 @@ impl OpenFile {
         if self.is_in_memory_file_system(media) || self.residence.is_fresh(part, now_s) {
             return true;
         }
-        // Of the whole part: those who ask for other bytes of it need not look.
+        // Checks the whole part, so that clients of its other bytes need no check.
         let from = part * PART_BYTES;
         let whole = from..(from + PART_BYTES).min(self.bytes);
         if media.is_in_cache(whole.clone()) {
@@ -237,7 +237,7 @@ pub(super) fn body_in_memory(file: &File, bytes: u64, scratch: &mut [u8]) -> Opt
     }
 }
 
-/// True for a file of tmpfs or ramfs, which know no `RWF_NOWAIT` and wait for no disk (but for the
+/// True for a file of tmpfs or ramfs, which lack `RWF_NOWAIT` and never wait for a disk (except the
 /// swap).
 fn is_in_memory_file_system(file: &File) -> bool {
     fstatfs(file).is_ok_and(|found| matches!(found.f_type as u64, TMPFS_MAGIC | RAMFS_MAGIC))
@@ -256,7 +256,7 @@ pub(super) fn body_from_disk(file: &File) -> std::io::Result<(Option<Box<[u8]>>,
     })
 }
 
-/// The same; `read` reads this many bytes and one more, if they are there.
+/// Does the same; `read` reads this many bytes and one more, if they exist.
 fn body_by(
     file: &File,
     mut read: impl FnMut(u64) -> std::io::Result<Vec<u8>>,

@@ -150,7 +150,7 @@ async fn every_change_shows_in_the_next_request() {
     }
 }
 
-/// A writer by mmap causes no event; the file's time tells.
+/// A writer by mmap causes no event; the file's time shows the change.
 #[tokio::test]
 async fn a_change_without_an_event_shows_after_a_second() {
     let place = Place::new(DESCRIPTORS);
@@ -163,7 +163,7 @@ async fn a_change_without_an_event_shows_after_a_second() {
         kept.looked -= LOOK_EVERY;
     }
     assert_eq!(place.content("file").await, b"old");
-    // Of another length: a time has the grain of a clock tick.
+    // The new content has another length: a time has the grain of a clock tick.
     fs::write(place.path("file"), "newer").unwrap();
     let looked_at = |looked: Instant| {
         place.files.table().by_name.get_mut("file").unwrap().looked = looked;
@@ -175,7 +175,7 @@ async fn a_change_without_an_event_shows_after_a_second() {
     assert_eq!(place.content("file").await, b"newer");
 }
 
-/// A look at the name that cannot be made in place does not keep an old file for ever.
+/// A failed look at the name in place does not keep an old file for ever.
 #[tokio::test]
 async fn a_name_that_leads_to_a_link_is_opened_anew() {
     let place = Place::new(DESCRIPTORS);
@@ -183,7 +183,7 @@ async fn a_name_that_leads_to_a_link_is_opened_anew() {
     fs::write(place.path("other"), "new").unwrap();
     place.keep("file").await;
     {
-        // As where the kernel tells of no change.
+        // As where the kernel reports no change.
         let mut table = place.files.table();
         table.watches.as_mut().unwrap().clear();
         table.by_name.get_mut("file").unwrap().looked -= LOOK_EVERY;
@@ -280,8 +280,8 @@ async fn kept_files_give_way_when_descriptors_run_out() {
     assert!(matches!(refused, Some(NotOpened::Reserved)), "{refused:?}");
 }
 
-/// Another thread renames files over a kept one and then asks for it over a socket of the loop: no
-/// answer is older than its question.
+/// Another thread renames files over a kept one and then requests it over a socket of the loop: no
+/// answer is older than its request.
 #[tokio::test]
 async fn a_request_behind_a_rename_gets_the_new_file() {
     const ROUNDS: u32 = 2000;

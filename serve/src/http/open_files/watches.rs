@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells which kept files have changed.
+//! Reports which kept files have changed.
 //!
 //! Each kept file has a watch on its inode, which sees writes, truncation and changes of mode under
 //! every name of it, its removal, and a file that is renamed over it (its link count changes). Each

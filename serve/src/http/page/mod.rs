@@ -35,17 +35,17 @@ include!(concat!(env!("OUT_DIR"), "/page_files.rs"));
 
 /// Beginning of the addresses of the page's files.
 const PREFIX: &str = "/.pagewire/";
-/// Address that asks who the client is.
+/// Address that asks the client to log in.
 pub(crate) const LOGIN: &str = "/.pagewire/login";
 static SHELL: &str = include_str!("../../../../web/index.html");
 static ADMIN: &str = include_str!("../../../../web/admin.html");
 
-/// Scripts and styles are files of this server, and nothing else is run or asked. `blob:` is the
+/// Scripts and styles are files of this server, and nothing else is run or fetched. `blob:` is the
 /// address of a Media Source, and of a worker of hls.js; its tracks of subtitles are empty `data:`.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; media-src 'self' blob: data:; connect-src 'self'; \
     worker-src 'self' blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'";
-/// Licences of what npm brings.
+/// Licences of the packages from npm.
 const LICENCES: &str = "LICENSES.txt";
 const LICENCES_LINK: &str = "<a href=\"{{assets}}LICENSES.txt\" class=\"licences\">Licences</a>";
 const IMMUTABLE: &str = "max-age=31536000, immutable";
@@ -114,7 +114,7 @@ pub(crate) fn admin(request: &Request, now: SystemTime) -> Option<Response> {
     Some(response)
 }
 
-/// The same with the policy about scripts and other contents.
+/// Adds the policy about scripts and other contents.
 pub(crate) fn with_policy(response: Response) -> Response {
     response.with_field("Content-Security-Policy", POLICY)
 }
@@ -131,7 +131,7 @@ fn document(template: &str, root: &str) -> String {
     let is_there = |name: &str| FILES.iter().any(|file| file.name == name);
     let bundled = ["hls", "qr"].into_iter().filter(|name| is_there(&format!("{name}.js")));
     let bundled = bundled.collect::<Vec<_>>().join(" ");
-    // Without what npm brings there are no licences of it to name.
+    // Without packages from npm there are no licences to name.
     let licences = if is_there(LICENCES) { LICENCES_LINK } else { "" };
     let text = template.replace("{{licences}}", licences).replace("{{bundled}}", &bundled);
     text.replace("{{assets}}", &assets).replace("{{root}}", root)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way of a session through a recording that grows, and from part to part of a channel.
+//! Advances a session through a growing recording, and from part to part of a channel.
 //!
-//! A session holds one source: a file, or a part of a channel's window. At the end of what is known
-//! of it, the session takes its newest plan, then the part that follows. A part that was dropped
-//! under a session is left for the oldest one there is.
+//! A session holds one source: a file, or a part of a channel's window. At the end of the source's
+//! known packets, the session switches to its newest plan, then to the following part. If the
+//! session's part is dropped, the session continues with the oldest existing part.
 //!
 //! Costs a lock at the end of a plan.
 //!
@@ -35,16 +35,16 @@ impl PacedStream {
         self.seen = [Seen::default(); 2];
     }
 
-    /// Goes to packet `next` of a source.
+    /// Switches to packet `next` of a source.
     pub(super) fn enter(&mut self, source: Arc<Source>, next: u64) {
         if self.source.asset.first_packet() != source.asset.first_packet() {
-            // What is in memory of one part says nothing about another.
+            // The ready range of one part does not apply to another.
             self.link.source.answer(0..0, true);
         }
         (self.source, self.next, self.lead) = (source, next, None);
     }
 
-    /// Goes on to the next part of a channel, whose time follows that of this one.
+    /// Advances to the next part of a channel, whose time follows that of this one.
     pub(super) fn enter_following(&mut self, part: Arc<Source>) {
         let apart = part.asset.first_ticks().saturating_sub(self.source.asset.first_ticks());
         self.clock = self.clock.map(|clock| MediaClock {
@@ -61,9 +61,9 @@ impl PacedStream {
         self.limit.saturating_sub(self.source.asset.first_packet())
     }
 
-    /// Checks for new packets of a recording whose known ones were sent. After running dry it waits
-    /// for some seconds of media, so that a viewer who has caught up stops once and not at every
-    /// write. The clock stops meanwhile and later packets are sent at their own pace.
+    /// Checks for new packets of a recording whose known ones were sent. After it has run dry it
+    /// waits for some seconds of media, so that a viewer who has caught up stops once and not at
+    /// every write. The clock stops meanwhile, and later packets are sent at their own pace.
     pub(super) fn follow(&mut self, now: Instant) -> Option<Step> {
         self.take_newest();
         if self.next >= self.end
@@ -72,7 +72,7 @@ impl PacedStream {
             self.enter_following(part);
         }
         let asset = &self.source.asset;
-        // A part that is whole waits for nothing.
+        // A complete part needs no wait.
         let wanted = if self.is_starved && asset.is_growing() { ticks(CUSHION) } else { 1 };
         let there = asset.plan.ticks(self.end).saturating_sub(asset.plan.ticks(self.next));
         if self.may_grow() && there < wanted {
@@ -84,12 +84,12 @@ impl PacedStream {
         None
     }
 
-    /// True when more packets than are known so far are to be sent.
+    /// True if packets beyond the known ones are to be sent.
     pub(super) fn may_grow(&self) -> bool {
         self.end < self.limit_here() && self.source.asset.continues()
     }
 
-    /// Skips what a slow reader has missed, once its backlog is at the limit.
+    /// Skips the packets that a slow reader has missed, once its backlog reaches the limit.
     pub(super) fn skip_missed(&mut self, now: Instant, clock: MediaClock, tools: &mut Tools) {
         let plan = &self.source.asset.plan;
         let due_at = clock.moment_of(plan.ticks(self.next));
@@ -97,20 +97,20 @@ impl PacedStream {
             && clock.ticks_at(now) > plan.ticks(self.end)
             && let Some(part) = self.source.following()
         {
-            // All of this part is late.
+            // The whole rest of this part is late.
             let packets = self.end.saturating_sub(self.next);
             self.enter_following(part);
             self.link.skip(self.position(), packets);
             tools.counters().packets_skipped += packets;
             return;
         }
-        // A part of a channel that is whole gets no further place to start.
+        // A complete part of a channel gets no further random-access point.
         let may_grow = self.may_grow() && self.source.asset.is_growing();
         let missed = packets_missed(plan, self.next..self.end, (clock, now), may_grow);
         if let Some(missed) = missed {
             let packets = missed.end - missed.start;
             self.next = missed.end;
-            // Its windows begin at another packet now.
+            // The windows begin at another packet now.
             self.seen = [Seen::default(); 2];
             self.link.skip(self.position(), packets);
             let counters = tools.counters();
@@ -119,8 +119,9 @@ impl PacedStream {
         }
     }
 
-    /// Leaves a part of a channel that was dropped, for the oldest one there is; true if it did.
-    /// The viewer was further behind than the channel keeps, or a full disk took the part.
+    /// Switches from a dropped part of a channel to the oldest existing one; returns true if it
+    /// did. The viewer was further behind than the channel keeps, or the part was lost to a full
+    /// disk.
     pub(super) fn leave_dropped_part(&mut self, tools: &mut Tools) -> bool {
         let Some(part) = self.source.oldest_behind() else { return false };
         let name = &self.source.asset.name;
@@ -129,7 +130,7 @@ impl PacedStream {
         let entry = part.asset.plan.entry_from(1).unwrap_or(0);
         self.enter(part, entry);
         self.take_newest();
-        // It is due now, not when it would be if nothing were missing.
+        // The entry is due now, not at the time at which it would be due without the gap.
         (self.clock, self.sent_until) = (None, None);
         let packets = self.position().saturating_sub(left);
         self.link.skip(self.position(), packets);
@@ -140,5 +141,5 @@ impl PacedStream {
 
 /// Media of a recording to wait for after running dry: more than one write of a recorder.
 const CUSHION: Duration = Duration::from_secs(2);
-/// Interval at which such a viewer's recording is checked.
+/// Interval at which the recording of a waiting viewer is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

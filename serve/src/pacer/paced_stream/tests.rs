@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Departure times of [`super`], and the effects of a refusal or a missing page.
+//! Tests departure times of [`super`], and the effects of a refusal or a missing page.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -21,8 +21,8 @@ use crate::prefetch::Readers;
 use crate::wire_image::ImageLayout;
 use media::store::{asset_key, random_identity};
 
-/// Creates an asset of so many RTP packets with a clock reference in each, in packets of 188 or of
-/// 192 bytes (with a time code before each, as on Blu-ray).
+/// Creates an asset of `packets` RTP packets with a clock reference in each, of transport packets
+/// with 188 or 192 bytes (with a time code before each, as on Blu-ray).
 fn source(folder: &tempfile::TempDir, packet_bytes: usize, packets: u64) -> Arc<Source> {
     let mut bytes = Vec::new();
     for number in 0..7 * packets {
@@ -91,7 +91,7 @@ pub(in crate::pacer) fn tools(
     }
 }
 
-/// Returns paths whose names are shown, whatever sends.
+/// Returns paths for their names only, whichever path sends.
 fn paths_for_names() -> StreamPaths {
     let path = paths::find(paths::Transport::Rtp, "mmap_gso").unwrap();
     let gathered = ByBurst { short: path, long: path };
@@ -107,7 +107,7 @@ fn resident_stream(source: &Arc<Source>, link: &Arc<Link>) -> PacedStream {
     PacedStream::new(source.clone(), MediaTarget::Datagrams(Box::new(to)), link.clone())
 }
 
-/// Path that sends by a closure, which takes whole batches or none.
+/// Path that sends by a closure, which accepts whole batches or none.
 struct SendingBy<F>(F);
 
 impl<F: FnMut(&Batch<'_>) -> Result<(), SendError> + Send> StreamPath for SendingBy<F> {
@@ -133,7 +133,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let calls = Arc::<AtomicU64>::default();
     let readers = Readers::start(|_| true).unwrap();
     let counted = calls.clone();
-    // The first call blocks until it is let go.
+    // The first call blocks until it is released.
     let blocked = SendingBy(move |_: &Batch<'_>| {
         if counted.fetch_add(1, Ordering::Relaxed) == 0 {
             entered.send(()).unwrap();
@@ -153,7 +153,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
         (stream.next, tools)
     });
     is_entered.recv().unwrap();
-    // Both would block until the call ends if a lock were held across it.
+    // Both readers would block until the call ends if a lock were held across it.
     let (answer, answered) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -164,7 +164,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
         let_go.send(()).unwrap();
         assert_eq!(seen, Ok((0, 0)), "a reader waits for a send call");
     });
-    // A hundred packets a second, 48 a call at most.
+    // The asset has a hundred packets a second; a call sends 48 at most.
     let (next, tools) = pacer.join().unwrap();
     assert_eq!((next, calls.load(Ordering::Relaxed)), (100, 3));
     let report = meters.report((1, 0), 1, Default::default());
@@ -173,7 +173,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     readers.stop();
 }
 
-/// Each clock begins at the moment at which that of the play before ends.
+/// Each clock begins at the moment at which the clock of the preceding play ends.
 #[test]
 fn queued_plays_follow_without_a_gap() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ fn queued_plays_follow_without_a_gap() {
     let (let_go, release) = mpsc::channel::<()>();
     let burst = Duration::from_millis(20);
     let link = Arc::new(Link::default());
-    // The first call blocks until it is let go.
+    // The first call blocks until it is released.
     let (progress, mut release) = (link.clone(), Some(release));
     let path = SendingBy(move |batch: &Batch<'_>| {
         if let Some(release) = release.take() {
@@ -200,7 +200,7 @@ fn queued_plays_follow_without_a_gap() {
     let pacer = std::thread::spawn(move || Thread::new(tools, inbox, events).run());
     let number = 1;
     commands.send(PacerCommand::Add { number, session: Box::new(session) }).unwrap();
-    // A hundred packets a second.
+    // The asset has a hundred packets a second.
     let plays = [(0..20, Speed::ONE), (100..120, Speed::nearest(2.0)), (50..60, Speed::ONE)];
     for (index, (packets, speed)) in plays.clone().into_iter().enumerate() {
         let (play, shift) = (index as u64 + 1, Shift::default());
@@ -212,7 +212,7 @@ fn queued_plays_follow_without_a_gap() {
         };
         commands.send(command).unwrap();
     }
-    // The first play does not end before the others wait behind it.
+    // The first play must not end before the others are queued behind it.
     let_go.send(()).unwrap();
     let event = ended.blocking_recv().unwrap();
     assert_eq!((event.play, event.over), (3, StreamEnd::Finished), "one end of all");
@@ -222,7 +222,7 @@ fn queued_plays_follow_without_a_gap() {
     for (index, pair) in plays.windows(2).enumerate() {
         let (before, after) = (&pair[0].0, &pair[1].0);
         let of = |play: usize| move |call: &&(Progress, u32)| call.0.play == play as u64;
-        // A clock that is far behind is moved: the last one counts.
+        // The pacer moves a clock that is far behind: the last clock counts.
         let (last, _) = calls.iter().rfind(of(index + 1)).unwrap();
         let (first, _) = calls.iter().find(of(index + 2)).unwrap();
         let (last_clock, first_clock) = (last.clock.unwrap(), first.clock.unwrap());
@@ -247,14 +247,14 @@ fn a_lead_is_sent_once_with_the_first_packet_due_and_counts_for_the_next_play() 
     let mut stream = resident_stream(&source, &link);
     let MediaTarget::Datagrams(to) = &stream.to else { panic!("over UDP") };
     let socket = to.socket().try_clone().unwrap();
-    // Ten packets and a short one, in place of three of the plan.
+    // The lead has ten packets and a short one, in place of three of the plan.
     let content: Vec<u8> = (0..72).flat_map(|number| [number; 188]).collect();
     let lead = StreamLead::of(100..103, &content);
     assert_eq!(lead.room(), 8);
     let shift = Shift { sequence: 1000, timestamp: 9 };
     let behind = (shift.behind(Some(&lead)), Speed::ONE);
     let now = Instant::now();
-    // Media that was sent before lasts for a while.
+    // Media sent earlier lasts for a second.
     let sent_until = now + Duration::from_secs(1);
     stream.sent_until = Some(sent_until);
     stream.play_from(source.clone(), 100..300, behind, Some(lead));
@@ -285,9 +285,9 @@ fn a_lead_is_sent_once_with_the_first_packet_due_and_counts_for_the_next_play() 
     let first = plan.identity().first_sequence;
     assert_eq!(stream.next_sequence(), first.wrapping_add(1112), "one follows the lead");
     assert_eq!(link.progress().packets, 12);
-    // A hundred packets a second: eleven last as long as eleven of the film.
+    // At a hundred packets a second the lead lasts as long as eleven packets of the asset.
     let ends = stream.end_moment().unwrap();
-    stream.halt();
+    stream.stop();
     let lasts = stream.sent_until.unwrap() - sent_until;
     assert!(lasts >= Duration::from_millis(120), "{lasts:?}");
     assert!(ends - sent_until >= Duration::from_millis(1970 + 110), "{:?}", ends - sent_until);
@@ -333,7 +333,7 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
             let due = clock.moment + apart * number as u32;
             let found = call.0.expect("it has a time");
             assert!(found > first);
-            // Two readings of a clock differ by the time between their halves alone.
+            // Two readings of a clock differ only by the time between their halves.
             let slack = Duration::from_millis(1);
             let (soonest, latest) =
                 (reading.departure(due - slack), reading.departure(due + slack));
@@ -349,7 +349,7 @@ fn first_of(scene: &Scene) -> u64 {
     scene.window.holding(0).unwrap().asset.first_packet()
 }
 
-/// Its viewer was longer behind than the channel keeps.
+/// The viewer of the part was further behind than the channel keeps.
 #[test]
 fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let mut scene = Scene::new(Duration::ZERO);
@@ -358,7 +358,7 @@ fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let meters = Meters::new(1);
     let readers = Readers::start(crate::prefetch::fetch).unwrap();
     let burst = Duration::from_millis(20);
-    // Every batch of a file that has bytes is taken.
+    // The path accepts every batch of a file that has bytes.
     let path = SendingBy(|batch: &Batch<'_>| {
         let paths::BatchForm::Gathered { source, .. } = batch.form else { panic!("no images") };
         match source.file().metadata().unwrap().len() {
@@ -379,7 +379,7 @@ fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let left = stream.position();
     scene.send(3 * GRACE);
     assert_eq!(oldest.media.file().metadata().unwrap().len(), 0, "it was dropped");
-    // Due packets are asked for again when they are due.
+    // Due packets are requested again when they are due.
     let deadline = Instant::now() + Duration::from_secs(60);
     while stream.position() < first_of(&scene) {
         assert!(Instant::now() < deadline, "it stays at {}", stream.position());

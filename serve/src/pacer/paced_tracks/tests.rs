@@ -17,12 +17,12 @@ use crate::meter::Meters;
 use crate::play::Link;
 use crate::prefetch::{Readers, fetch};
 
-/// MPEG audio, layer III, 128 kbit/s, 44.1 kHz: the header of a frame of 417 bytes, of which 38 are
+/// MPEG audio, layer III, 128 kbit/s, 44.1 kHz: the header of a frame of 417 bytes; 38 frames last
 /// a second.
 const HEADER: [u8; 4] = [0xff, 0xfb, 0x90, 0x00];
 const FRAME_BYTES: usize = 417;
 
-/// Opens a file of so many frames.
+/// Opens a file of `frames` frames.
 fn source(folder: &Path, frames: usize) -> Arc<TrackSource> {
     let mut frame = [0; FRAME_BYTES];
     frame[..HEADER.len()].copy_from_slice(&HEADER);
@@ -52,7 +52,7 @@ fn step(tracks: &mut PacedTracks, tools: &mut Tools) {
     }
 }
 
-/// Sequence numbers of what has arrived.
+/// Returns the sequence numbers of the received packets.
 fn sequences(socket: &UdpSocket) -> Vec<u16> {
     let mut packet = [0; 2048];
     let next = || {
@@ -93,7 +93,7 @@ fn a_paused_session_holds_no_layout_and_goes_on_with_the_next_packet() {
     let position = tracks.position();
     assert!(position > 0);
 
-    tracks.halt();
+    tracks.stop();
     assert!(!tracks.tracks[0].holds_layouts());
     assert_eq!(tracks.position(), position);
 

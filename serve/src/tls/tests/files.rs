@@ -60,9 +60,9 @@ fn faults_of_the_files_are_named_with_their_cure() {
         (&cert, &other.key, k, "key.pem: the key of another certificate than cert.pem; name the"),
         ("0\u{2}", "", c, "cert.pem: no certificate in it"),
     ] {
-        let (found, said) = fault(cert, key);
-        assert_eq!(found, setting, "{said}");
-        assert!(said.starts_with(text), "{said}");
+        let (found, text_found) = fault(cert, key);
+        assert_eq!(found, setting, "{text_found}");
+        assert!(text_found.starts_with(text), "{text_found}");
     }
 }
 
@@ -71,17 +71,21 @@ fn missing_and_unreadable_files_are_named() {
     let made = pair();
     let files = Files::of(&made);
     std::fs::remove_file(files.key()).unwrap();
-    let said = |files: &Files| read(files).unwrap_err().to_string();
-    assert!(said(&files).ends_with("key.pem: no such file; name one that is there"));
+    let fault_of = |files: &Files| read(files).unwrap_err().to_string();
+    assert!(fault_of(&files).ends_with("key.pem: no such file; name one that is there"));
     std::fs::create_dir(files.key()).unwrap();
-    assert!(said(&files).ends_with("key.pem: a folder; name the file in it"), "{}", said(&files));
+    assert!(
+        fault_of(&files).ends_with("key.pem: a folder; name the file in it"),
+        "{}",
+        fault_of(&files)
+    );
     std::fs::write(files.cert(), vec![b' '; 300 << 10]).unwrap();
     let text = "cert.pem: more than 256 KiB; name a file that holds nothing else";
-    assert!(said(&files).ends_with(text), "{}", said(&files));
+    assert!(fault_of(&files).ends_with(text), "{}", fault_of(&files));
     std::fs::remove_dir(files.key()).unwrap();
     std::fs::write(files.key(), &made.key).unwrap();
     std::fs::write(files.cert(), [0x30, 0x82, 1, 2]).unwrap();
-    assert!(said(&files).contains("cert.pem: DER instead of PEM; convert it: openssl x509"));
+    assert!(fault_of(&files).contains("cert.pem: DER instead of PEM; convert it: openssl x509"));
 }
 
 #[test]

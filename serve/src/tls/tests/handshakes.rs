@@ -44,11 +44,11 @@ impl Greeter {
         let (counters, terms) = (terms.counters.clone(), Arc::new(terms));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (told, failures) = unbounded_channel();
+        let (failure_sender, failures) = unbounded_channel();
         let shared = terms.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (terms, told) = (shared.clone(), told.clone());
+                let (terms, failure_sender) = (shared.clone(), failure_sender.clone());
                 tokio::spawn(async move {
                     match accept(stream, &terms, usage, wait).await {
                         Ok(mut stream) => {
@@ -56,7 +56,7 @@ impl Greeter {
                             let _ = stream.shutdown().await;
                             let _ = stream.read(&mut [0; 64]).await;
                         }
-                        Err(failure) => told.send(failure).unwrap(),
+                        Err(failure) => failure_sender.send(failure).unwrap(),
                     }
                 });
             }
@@ -338,8 +338,8 @@ async fn peers_without_tls_are_told_apart() {
     let request = format!("GET /a.ts HTTP/1.1\r\nHost: {}\r\n\r\n", greeter.address);
     let answer = String::from_utf8(greeter.exchange(request.as_bytes()).await).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
-    let told = format!("\r\n\r\nthis port speaks TLS: https://{}/\n", greeter.address);
-    assert!(answer.ends_with(&told), "{answer}");
+    let expected = format!("\r\n\r\nthis port speaks TLS: https://{}/\n", greeter.address);
+    assert!(answer.ends_with(&expected), "{answer}");
     assert!(matches!(greeter.failure().await, HandshakeFailure::PlainRequest));
 
     assert_eq!(greeter.exchange(b"\x00\xff garbage").await, b"");

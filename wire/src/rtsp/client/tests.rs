@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the client's requests and of what it reads in replies.
+//! Tests of the client's requests and of its parsing of replies.
 
 use super::super::frame::Limits;
 use super::super::transport::GrantedTransport;
@@ -55,7 +55,7 @@ fn rfc_2326_section_10_12_play_reply_with_interleaved_frames_behind() {
     let text = "RTSP/1.0 200 OK\r\nCSeq: 3\r\nSession: 12345678\r\n\
         Date: 05 Jun 1997 18:59:15 GMT\r\nRTP-Info: url=rtsp://foo.com/bar.file;\r\n  \
         seq=232433;rtptime=972948234\r\n\r\n$\x01\x00\x02ab";
-    // The RFC's own sequence number does not fit into 16 bits; what does, is read.
+    // The RFC's own sequence number does not fit into 16 bits; values that fit are read.
     let wrong = reply(text);
     assert_eq!(wrong.cseq(), Some(3));
     let started = client.started(&wrong).unwrap();
@@ -106,7 +106,7 @@ fn parts_of_a_reply_to_setup_that_only_inform_are_ignored_and_named() {
     let found = set_up("1", "RTP/AVP/TCP;interleaved=300-301;ssrc=0000FEED");
     assert_eq!((found.channels, found.ssrc), (None, Some(0xFEED)));
     assert_eq!(found.ignored, ["Transport: interleaved=300-301"]);
-    // A keep-alive is due within a time that clocks have.
+    // A keep-alive is due at a time that clocks can represent.
     let found = set_up(&format!("1;timeout={}", u64::MAX), "RTP/AVP/TCP");
     assert_eq!(found.timeout, Duration::from_secs(3600));
 }

@@ -3,10 +3,10 @@
 //!
 //! One kernel has all variants and selects one when it boots. First a boot tests them all. Then
 //! every round boots each variant once, every other round in reverse order, and runs the same
-//! workloads, for as many rounds as [`rounds`] asks for. A workload's figure is the processor time
+//! workloads, for as many rounds as [`rounds`] requires. A workload's figure is the processor time
 //! of all processes of the guest for its bytes, or for its calls. While it runs, the kernel's own
-//! process is sampled, so that memcpy's own time stands beside the total ([`super::profile`]). A
-//! last boot counts the copied bytes by caller.
+//! process is sampled, so that memcpy's own time is reported beside the total ([`super::profile`]).
+//! A last boot counts the copied bytes by caller.
 //!
 //! Sources: Saito and Oikawa, sections 5 to 7; kernel/memcpy for the variants.
 //! Does not measure a variant in a native kernel; there each use of vector registers has a cost of

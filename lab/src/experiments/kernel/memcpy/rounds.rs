@@ -41,7 +41,7 @@ pub(super) enum Next {
     Calm,
     /// The maximum number of rounds is reached.
     MostRounds,
-    /// Another block would take too long.
+    /// Another block would exceed the time limit.
     TimeLimit,
 }
 

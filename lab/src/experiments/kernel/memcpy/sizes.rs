@@ -2,7 +2,7 @@
 //! Histogram of the kernel's own copies, by caller and size. Sizes are counted by powers of two:
 //! those from 4096 are 4096 to 8191 bytes.
 //!
-//! The simd-copy paper asks for it in its section 8.2: a routine can be fitted to the sizes that a
+//! The simd-copy paper requests it in its section 8.2: a routine can be fitted to the sizes that a
 //! caller copies only if they are few. The histogram counts every call and so has its own boot,
 //! whose times are not used.
 //!

@@ -5,7 +5,7 @@
 //! tmpfs are also combined, their times over their bytes, as one figure of a variant's effect where
 //! copies are most of the work. Ratios are computed within a round.
 //!
-//! Does not run anything.
+//! Does not run workloads.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,7 @@ use measure::warning::{Percent, Warning};
 pub(super) struct Times {
     rounds: BTreeMap<&'static str, Vec<Round>>,
     lost: u64,
-    /// Seconds of all cores, and the part of them used by other programs and taken by the
-    /// hypervisor.
+    /// Seconds of all cores, and the part of them used by other programs and by the hypervisor.
     cores: f64,
     others: f64,
     stolen: f64,

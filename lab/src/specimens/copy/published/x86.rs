@@ -6,7 +6,7 @@
 //!
 //! Sources: Intel's manual, volume 2 (movdqu, rep movs).
 //!
-//! Does not check anything; [`super::Routine::copy`] does.
+//! Does not check arguments; [`super::Routine::copy`] does.
 
 use core::arch::asm;
 

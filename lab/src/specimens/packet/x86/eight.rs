@@ -3,7 +3,7 @@
 //!
 //! Each frame's headers lie in their own register. One permutation of it makes the record; another
 //! puts the checked bytes into sixteen bytes of a register that four frames share: the bytes with
-//! fixed values in the lower quad word, the lengths in the upper. So eight frames take two
+//! fixed values in the lower quad word, the lengths in the upper. So eight frames need two
 //! comparisons instead of eight by words.
 //!
 //! Sources: Intel's intrinsics guide (VPERMB).

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Position of a session between two plays, whatever each of them sends.
+//! Position of a session between two plays, independent of the content that each of them sends.
 //!
-//! A play may go on with another form of the file: with its pictures at another rate, or from those
-//! with the file itself. So the place is kept as a time in the file, and what was sent as the
-//! sequence number and the timestamp that come next.
+//! A play may continue in another form of the file: from the file itself to its pictures at another
+//! rate, or back. So the place is kept as a time in the file, and the state of the RTP stream as
+//! its next sequence number and timestamp.
 //!
 //! Sources: RFC 2326 §10.5, §12.34, Appendix B.
 
@@ -15,20 +15,20 @@ use super::stream_session::{Played, SessionControl, StreamSession};
 use crate::library::asset::Source;
 use crate::play::{Progress, Shift};
 
-/// Where a session stands that does not send.
-pub(super) struct Standing {
-    /// Time in the file; unset before the first play and behind an end.
+/// Position of a session that does not send.
+pub(super) struct ResumePosition {
+    /// Time in the file; `None` before the first play and after the end of a play.
     pub(super) file_ticks: Option<u64>,
-    /// Sequence number and timestamp that come next on the first stream.
+    /// Next sequence number and timestamp of the first stream.
     pub(super) next: (u16, u32),
-    /// Time behind all that was sent, on the timeline of timestamps, in ticks; unset before the
+    /// End of all media sent so far, on the timeline of RTP timestamps, in ticks; `None` before the
     /// first packet.
     pub(super) sent_ticks: Option<i64>,
 }
 
-impl Standing {
-    /// Returns where a session stands. Its place was noted in `control` when it stopped.
-    pub(super) fn of(session: &StreamSession, control: &SessionControl) -> Standing {
+impl ResumePosition {
+    /// Returns the position of a stopped session, which `control` recorded when it stopped.
+    pub(super) fn of(session: &StreamSession, control: &SessionControl) -> ResumePosition {
         let streams = session.streams();
         let has_sent = streams.iter().any(|stream| stream.link.progress().packets > 0);
         let Progress { next, ahead, .. } = streams[0].link.progress();
@@ -41,7 +41,7 @@ impl Standing {
                     let source = source.holding(control.resume);
                     source.file_ticks(control.resume)
                 });
-                Standing {
+                ResumePosition {
                     file_ticks: place,
                     next,
                     sent_ticks: has_sent.then_some(units * TICKS_PER_TIMESTAMP as i64),
@@ -56,7 +56,7 @@ impl Standing {
                 let at = if control.is_paused { control.resume } else { end };
                 let sent_ticks = presentation.presented_behind(at) + control.shift_ticks;
                 let timestamp = presentation.tracks()[0].timestamp(sent_ticks);
-                Standing {
+                ResumePosition {
                     file_ticks: place.map(|shown| asset.timeline().file_ticks(shown)),
                     next: (next as u16, timestamp),
                     sent_ticks: has_sent.then_some(sent_ticks),

@@ -3,9 +3,9 @@
 //!
 //! Media over TCP shares the connection with the reply to its PLAY and must not overtake it: a
 //! client that waits for the reply drops the frames before it (ffmpeg's rtsp.c skips them), and
-//! with them the first key frame. The play is therefore prepared, the reply written, and then the
-//! pacer told; of a queued play, too, because the one before it may be about to end. Costs nothing
-//! but the time of writing the reply.
+//! with them the first key frame. The server therefore prepares the play, writes the reply, and
+//! only then commands the pacer. A queued play uses the same order, because the preceding play may
+//! be about to end. Costs only the time of writing the reply.
 //!
 //! Sources: RFC 2326 §10.5, §10.12.
 //! Does not choose the range.
@@ -17,15 +17,15 @@ use wire::rtsp::SessionState;
 use crate::pacer::PlayStart;
 use crate::rtsp::stream_session::StreamSession;
 
-/// A play to begin behind its reply.
-pub(super) struct Starting {
+/// A play that begins after its reply is written.
+pub(super) struct PendingPlay {
     pub(super) session: Arc<StreamSession>,
     /// Number of the PLAY in its session.
     pub(super) play: u64,
     pub(super) start: PlayStart,
 }
 
-impl Starting {
+impl PendingPlay {
     /// Begins or queues the play, unless another connection has stopped or replaced it meanwhile.
     pub(super) fn begin(self) {
         let control = self.session.control.lock().unwrap();
