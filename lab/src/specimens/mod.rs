@@ -7,9 +7,9 @@
 //! (`pagewire lab descriptors`, Zen 4), so receiving keeps its plain parser.
 //!
 //! Sources: the headers of the files.
-//! Does not choose anything for a production path.
+//! Does not choose variants for a production path.
 
-#![allow(unsafe_code, reason = "SIMD kernels; STYLE.md, unsafe")]
+#![allow(unsafe_code, reason = "SIMD kernels; docs/style.md, unsafe")]
 
 pub mod copy;
 pub mod descriptor;
@@ -36,8 +36,8 @@ pub struct Specimens {
 }
 
 impl Specimens {
-    /// Selects the widest variants that this processor has and that give the known answers on it,
-    /// in a tenth of a millisecond.
+    /// Selects the widest variants that this processor has and that compute the known answers on
+    /// it, in a tenth of a millisecond.
     pub fn here() -> Self {
         let (copy, copy_dropped) = Copier::choose();
         let (descriptor, descriptor_dropped) = Descriptor::choose();
@@ -46,7 +46,8 @@ impl Specimens {
         Self { copy, descriptor, packet, dropped }
     }
 
-    /// Returns the variants that gave a wrong answer here: an error of the code or the processor.
+    /// Returns the variants that computed a wrong answer here: an error of the code or the
+    /// processor.
     pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
         self.dropped.into_iter().flatten()
     }

@@ -7,11 +7,13 @@
 //! Sources: ARCHITECTURE.md ("The crates": which crate may depend on which); the idea is from
 //! TigerBeetle's `tidy.zig`.
 //!
-//! Does not: look at what git ignores, nor judge names, comments or the length of functions.
+//! Does not look at what git ignores, nor judge the length of functions.
 #![forbid(unsafe_code)]
 
+mod commits;
 mod layers;
 mod text;
+mod voice;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -239,7 +241,7 @@ fn unsafe_code_stays_in_its_folders() {
         let text = read(&root, file);
         for (index, line) in code_of(&text).lines().enumerate() {
             if words(line).any(|word| word == "unsafe") {
-                findings.add(file, index + 1, "unsafe outside its folders (STYLE.md, unsafe)");
+                findings.add(file, index + 1, "unsafe outside its folders (docs/style.md, unsafe)");
             }
         }
         let package = file.components().next().map(|part| part.as_os_str().to_string_lossy());
@@ -276,7 +278,7 @@ fn modules_have_names_that_say_something() {
     findings.assert_none();
 }
 
-/// One name, one thing: whoever reads `RtspSession` need not ask of which crate.
+/// One name, one thing: a reader of `RtspSession` need not ask of which crate.
 #[test]
 fn public_type_names_stand_in_one_crate() {
     let Some(files) = files() else { return };
@@ -358,7 +360,7 @@ fn read(root: &Path, file: &Path) -> String {
 }
 
 /// Every file of the project, relative to the root: what git tracks and what it would add. None
-/// (said in a `skip:` line) outside a git checkout, where generated files cannot be told apart.
+/// (said in a `skip:` line) outside a git checkout, where generated files cannot be distinguished.
 fn files() -> Option<Vec<PathBuf>> {
     let listing = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

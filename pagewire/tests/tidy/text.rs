@@ -55,6 +55,26 @@ pub(crate) fn code_of(text: &str) -> String {
     code
 }
 
+/// Line number and text, from the slashes on, of each comment that ends with its line.
+pub(crate) fn line_comments(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    let mut line = 1;
+    let mut before = ' ';
+    while let Some(c) = text[at..].chars().next() {
+        let in_word = before.is_alphanumeric() || before == '_';
+        let length = literal_bytes(&text[at..], in_word).max(c.len_utf8());
+        let token = &text[at..at + length];
+        if token.starts_with("//") {
+            found.push((line, token));
+        }
+        line += token.matches('\n').count();
+        at += length;
+        before = c;
+    }
+    found
+}
+
 /// Bytes of the comment, string or character literal that `text` begins with; 0 for none.
 fn literal_bytes(text: &str, in_word: bool) -> usize {
     let until = |end: &str, from: usize| {
@@ -155,6 +175,12 @@ fn code_is_told_from_comments_and_literals() {
     for (text, expected) in cases {
         assert_eq!(code_of(text), expected, "{text:?}");
     }
+}
+
+#[test]
+fn comments_are_found_with_their_lines() {
+    let text = "//! a\nb(\"// c\\n\", 'd'); // e\n/* f\n*/ g r#\"// h\n\"# // i";
+    assert_eq!(line_comments(text), [(1, "//! a"), (2, "// e"), (5, "// i")]);
 }
 
 #[test]
