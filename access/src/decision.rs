@@ -12,10 +12,11 @@
 //! Does not log names of users that were refused at a level above debug.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
 use crate::attempts::Attempts;
@@ -170,7 +171,7 @@ impl Access {
     /// were admitted play on.
     pub fn replace(&self, policy: Policy) {
         let is_open = policy.is_open();
-        let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.policy.write();
         *current = Arc::new(policy);
         self.is_open.store(is_open, Ordering::Release);
     }
@@ -181,7 +182,7 @@ impl Access {
     }
 
     pub(crate) fn policy(&self) -> Arc<Policy> {
-        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.policy.read().clone()
     }
 
     /// Milliseconds since the start, for waits and for remembered results: setting the wall clock

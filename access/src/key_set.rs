@@ -10,11 +10,12 @@
 //! is public.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
+use parking_lot::RwLock;
 use ureq::Agent;
 
 use crate::error::{Error, text_of};
@@ -76,7 +77,7 @@ impl KeySet {
         id: Option<&str>,
         algorithm: Algorithm,
     ) -> Option<(Arc<Vec<TokenKey>>, usize)> {
-        let loaded = self.held.read().unwrap_or_else(PoisonError::into_inner).loaded;
+        let loaded = self.held.read().loaded;
         let is_old = loaded.is_none_or(|loaded| loaded.elapsed() > AGE_MAX);
         if !is_old && let Some(found) = self.known(id, algorithm) {
             return Some(found);
@@ -86,7 +87,7 @@ impl KeySet {
     }
 
     fn known(&self, id: Option<&str>, algorithm: Algorithm) -> Option<(Arc<Vec<TokenKey>>, usize)> {
-        let keys = self.held.read().unwrap_or_else(PoisonError::into_inner).keys.clone();
+        let keys = self.held.read().keys.clone();
         let fits = |key: &TokenKey| {
             key.key.family() == algorithm.family()
                 && key.algorithm.is_none_or(|own| own == algorithm)
@@ -116,7 +117,7 @@ impl KeySet {
             match source.load() {
                 Ok(keys) => {
                     let loaded = HeldKeys { keys: Arc::new(keys), loaded: Some(Instant::now()) };
-                    *held.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                    *held.write() = loaded;
                 }
                 Err(error) => tracing::warn!("{error}; the keys that were known stay in use"),
             }

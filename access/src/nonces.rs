@@ -16,11 +16,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 
 use crate::client_prefix::counted_as;
 
@@ -100,7 +101,7 @@ impl Nonces {
 
     /// True where a right response has used a nonce, which is fresh.
     pub(crate) fn is_used(&self, nonce: [u8; RANDOM_BYTES]) -> bool {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).counts.contains_key(&nonce)
+        self.used.lock().counts.contains_key(&nonce)
     }
 
     /// Enters a count of a fresh nonce; false where it was used before, or lies too far back.
@@ -110,7 +111,7 @@ impl Nonces {
         count: u32,
         (user, now_s): (&str, u64),
     ) -> bool {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if let Some(counts) = used.counts.get_mut(&nonce) {
             return counts.enter(count);
         }

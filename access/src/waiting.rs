@@ -11,7 +11,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::client_prefix::counted_as;
 
@@ -42,7 +43,7 @@ impl WaitingPlaces {
     /// Acquires a place; `None` where all places, or all of this address, are held.
     pub(crate) fn take(&self, address: IpAddr) -> Option<WaitingPlace<'_>> {
         let address = counted_as(address.to_canonical());
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let own = held.by_address.get(&address).copied().unwrap_or(0);
         if held.all >= self.most || own >= self.most_of_address {
             return None;
@@ -55,7 +56,7 @@ impl WaitingPlaces {
 
 impl Drop for WaitingPlace<'_> {
     fn drop(&mut self) {
-        let mut held = self.places.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.places.held.lock();
         held.all -= 1;
         if let Entry::Occupied(mut own) = held.by_address.entry(self.address) {
             *own.get_mut() -= 1;
@@ -83,7 +84,7 @@ mod tests {
         assert!(of_other.is_some() && places.take(other).is_none(), "three are held");
         drop(held);
         drop(of_other);
-        let held = places.held.lock().unwrap();
+        let held = places.held.lock();
         assert!(held.all == 0 && held.by_address.is_empty());
     }
 }

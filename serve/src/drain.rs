@@ -66,7 +66,7 @@ impl Server {
     pub fn retire(&mut self, successor: Successor) {
         self.sockets = Default::default();
         self.state.drain.begin();
-        self.state.channels.lock().unwrap_or_else(|broken| broken.into_inner()).retire();
+        self.state.channels.lock().retire();
         successor.go();
         // The successor reads the shared port, and sends back what is for sessions of this server.
         if let Some(task) = self.rtcp.take() {

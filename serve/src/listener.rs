@@ -18,10 +18,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -128,7 +129,7 @@ async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
 /// Locks the process's descriptors while one is used for a new client.
 fn accepting() -> MutexGuard<'static, ()> {
     static ACCEPTING: Mutex<()> = Mutex::new(());
-    ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
+    ACCEPTING.lock()
 }
 
 /// A reserved descriptor, for a new client when none is left.

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use media::PlanStore;
+use parking_lot::Mutex;
 use paths::SendStats;
 use serde::Serialize;
 
@@ -130,8 +131,8 @@ impl PacerMeter {
         }
         let published = match wake {
             // If a reader holds the lock, the next wake publishes.
-            Some(_) => self.published.try_lock().ok(),
-            None => self.published.lock().ok(),
+            Some(_) => self.published.try_lock(),
+            None => Some(self.published.lock()),
         };
         if let Some(mut published) = published {
             self.counters.cpu = thread_time();
@@ -323,7 +324,7 @@ impl Meters {
     /// Returns the counters of all pacers together.
     pub(crate) fn pacer_counters(&self) -> PacerCounters {
         let mut all = PacerCounters::new();
-        self.pacers.iter().for_each(|pacer| all.add(&pacer.lock().unwrap()));
+        self.pacers.iter().for_each(|pacer| all.add(&pacer.lock()));
         all
     }
 
@@ -335,7 +336,7 @@ impl Meters {
     ) -> ServerMetrics {
         let mut all = self.pacer_counters();
         let packets = all.stats.packets;
-        all.stats += *self.downloads.lock().unwrap();
+        all.stats += *self.downloads.lock();
         let late = |quantile| all.late_us.value_at_quantile(quantile);
         let processor_seconds = processor_seconds();
         let bytes = all.stats.bytes;

@@ -16,12 +16,13 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use media::plan::PacketPlan;
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 use crate::library::asset::Source;
@@ -43,24 +44,24 @@ impl ReadyRange {
     /// Returns one past the last sendable packet, seen from `packet`; `packet` itself when none is
     /// sendable.
     pub(crate) fn ready_to(&self, packet: u64) -> u64 {
-        let state = self.0.lock().unwrap();
+        let state = self.0.lock();
         if state.ready.contains(&packet) { state.ready.end } else { packet }
     }
 
     /// Returns true and marks a request as pending, unless one is pending already.
     pub(crate) fn ask(&self) -> bool {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         !std::mem::replace(&mut state.asked, true)
     }
 
     /// True when the pages cannot be read: the file is shorter than its plan, or the disk failed.
     pub(crate) fn failed(&self) -> bool {
-        self.0.lock().unwrap().failed
+        self.0.lock().failed
     }
 
     /// Records that the pages of these packets are resident or (not `good`) cannot be read.
     pub(crate) fn answer(&self, packets: Range<u64>, good: bool) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.asked = false;
         state.failed = !good;
         if !good {
@@ -159,17 +160,17 @@ struct ChapterMarkState {
 impl ChapterMark {
     /// Returns the answer if it is there: the chapter, or why there is none.
     pub(crate) fn answer(&self) -> Option<Result<Arc<Chapter>, String>> {
-        self.0.lock().unwrap().answer.clone()
+        self.0.lock().answer.clone()
     }
 
     /// Returns true and marks a request as pending, unless one is pending already.
     pub(crate) fn ask(&self) -> bool {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         !std::mem::replace(&mut state.asked, true)
     }
 
     pub(crate) fn set(&self, answer: Result<Arc<Chapter>, String>) {
-        self.0.lock().unwrap().answer = Some(answer);
+        self.0.lock().answer = Some(answer);
     }
 }
 
@@ -260,7 +261,7 @@ impl Readers {
     }
 
     pub(crate) fn stop(self) {
-        self.shared.queue.lock().unwrap().stopped = true;
+        self.shared.queue.lock().stopped = true;
         self.shared.wake.notify_all();
         for thread in self.threads {
             // A thread that panicked has logged it; stopping continues.
@@ -283,28 +284,28 @@ impl PrefetchHandle {
     }
 
     fn push(&self, request: ReadRequest) {
-        self.0.queue.lock().unwrap().waiting.push_back(request);
+        self.0.queue.lock().waiting.push_back(request);
         self.0.wake.notify_one();
     }
 }
 
 impl PrefetchQueue {
     fn work(&self) {
-        let mut queue = self.queue.lock().unwrap();
+        let mut queue = self.queue.lock();
         loop {
             if queue.stopped {
                 return;
             }
             let free = |request: &ReadRequest| !queue.busy.contains(&request.address());
             let Some(index) = queue.waiting.iter().position(free) else {
-                queue = self.wake.wait(queue).unwrap();
+                self.wake.wait(&mut queue);
                 continue;
             };
             let request = queue.waiting.remove(index).expect("position is in range");
             queue.busy.insert(request.address());
             drop(queue);
             request.carry_out(self.fetch);
-            queue = self.queue.lock().unwrap();
+            queue = self.queue.lock();
             queue.busy.remove(&request.address());
             // Other threads skipped requests for this file while it was busy.
             self.wake.notify_one();

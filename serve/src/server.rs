@@ -6,11 +6,12 @@
 //! before any other part starts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use access::{Access, Policy};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::access_log::AccessLog;
@@ -202,7 +203,7 @@ impl Server {
         }
         if let Some(old) = &server.state.old_sessions {
             old.follow().await;
-            server.state.channels.lock().unwrap_or_else(PoisonError::into_inner).take_over();
+            server.state.channels.lock().take_over();
         }
         Ok(server)
     }
@@ -293,7 +294,7 @@ impl Server {
         }
         let state = self.state.clone();
         // Their threads end within a burst.
-        let stop = move || state.channels.lock().unwrap_or_else(PoisonError::into_inner).stop();
+        let stop = move || state.channels.lock().stop();
         let _ = tokio::task::spawn_blocking(stop).await;
         let tasks = || self.tasks.iter().chain(&self.rtcp);
         tasks().for_each(JoinHandle::abort);

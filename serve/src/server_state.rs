@@ -2,9 +2,11 @@
 //! The parts of a running server that all connections share.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::access_log::AccessLog;
 use crate::admin::Admin;

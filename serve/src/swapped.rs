@@ -7,10 +7,11 @@
 //! Alternative: the crate `arc-swap`, whose reads use no lock; no read here is frequent enough to
 //! justify a dependency.
 //!
-//! Sources: `std::sync::RwLock`.
 //! Does not notify readers of a replacement.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 /// A shared value that can be replaced.
 #[derive(Debug, Default)]
@@ -23,15 +24,14 @@ impl<T> Swapped<T> {
 
     /// Returns the current value.
     pub(crate) fn current(&self) -> Arc<T> {
-        // No statement leaves the reference half replaced.
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// Replaces the value; readers of the old one keep it.
     pub(crate) fn replace(&self, value: T) {
         let value = Arc::new(value);
         let old = {
-            let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let mut place = self.0.write();
             std::mem::replace(&mut *place, value)
         };
         // Dropped without the lock: a large value takes a while.

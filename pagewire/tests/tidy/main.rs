@@ -42,6 +42,10 @@ const LIBRARY_NAMES: &[(&str, &str)] = &[("md-5", "md5"), ("perf-event2", "perf_
 const SHARED_TYPE_NAMES: &[(&str, &str)] =
     &[("Error", "each crate has its own; callers write `paths::Error`")];
 
+/// Crates of the server, whose locks are those of `parking_lot`.
+const POISON_FREE: &[&str] = &["access/src", "serve/src"];
+const POISONING: &[&str] = &["Mutex", "RwLock", "Condvar", "PoisonError"];
+
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] =
     &["common", "core", "helper", "helpers", "misc", "types", "util", "utils"];
@@ -251,6 +255,26 @@ fn unsafe_code_stays_in_its_folders() {
         let is_crate = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
         if is_crate && !owns_unsafe && !text.contains("#![forbid(unsafe_code)]") {
             findings.add(file, 1, "a crate root without #![forbid(unsafe_code)]; add it");
+        }
+    }
+    findings.assert_none();
+}
+
+/// A panic must not end what all connections share: see docs/decisions.md, "Locks do not poison".
+#[test]
+fn locks_of_the_server_do_not_poison() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    let is_server = |file: &&PathBuf| POISON_FREE.iter().any(|folder| file.starts_with(folder));
+    for file in files.iter().filter(is_server).filter(|file| has_extension(file, "rs")) {
+        let code = code_of(&read(&root, file));
+        for statement in code.split_inclusive(';').filter(|part| part.contains("std::sync::")) {
+            if let Some(lock) = words(statement).find(|word| POISONING.contains(word)) {
+                let end = statement.as_ptr() as usize - code.as_ptr() as usize + statement.len();
+                let line = code[..end].matches('\n').count() + 1;
+                findings.add(file, line, &format!("`std::sync::{lock}`; write parking_lot's"));
+            }
         }
     }
     findings.assert_none();

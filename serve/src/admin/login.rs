@@ -14,11 +14,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::rules::Verb;
 use access::{Access, Login, LoginFingerprint};
+use parking_lot::Mutex;
 
 use crate::random::random_hex;
 
@@ -63,7 +64,7 @@ impl Logins {
 
     /// Returns the user of a token that is valid at `now`.
     pub(super) fn user(&self, token: &str, now: Instant) -> Option<Arc<str>> {
-        let mut tokens = locked(&self.tokens);
+        let mut tokens = self.tokens.lock();
         tokens.retain(|_, login| login.is_valid(now));
         let login = tokens.get_mut(token)?;
         if self.access.login_fingerprint(&login.user, Verb::Admin) != Some(login.fingerprint) {
@@ -75,7 +76,7 @@ impl Logins {
     }
 
     pub(super) fn log_out(&self, token: &str) {
-        locked(&self.tokens).remove(token);
+        self.tokens.lock().remove(token);
     }
 
     /// Checks an attempt to log in.
@@ -96,7 +97,7 @@ impl Logins {
 
     fn enter(&self, user: Arc<str>, fingerprint: LoginFingerprint, now: Instant) -> String {
         let token = random_hex::<32>();
-        let mut tokens = locked(&self.tokens);
+        let mut tokens = self.tokens.lock();
         tokens.retain(|_, login| login.is_valid(now));
         if tokens.len() >= TOKENS_MAX
             && let Some(oldest) = tokens.iter().min_by_key(|(_, login)| login.used)
@@ -115,11 +116,6 @@ impl LoggedIn {
         now.saturating_duration_since(self.began) < TOKEN_LASTS
             && now.saturating_duration_since(self.used) < UNUSED_MAX
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No statement can leave the tables partly changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Name of the cookie.
@@ -232,6 +228,6 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(1);
         (0..TOKENS_MAX).for_each(|_| drop(logins.enter("ada".into(), fingerprint, later)));
         assert!(logins.user(&first, later).is_none());
-        assert_eq!(locked(&logins.tokens).len(), TOKENS_MAX);
+        assert_eq!(logins.tokens.lock().len(), TOKENS_MAX);
     }
 }

@@ -33,10 +33,11 @@
 mod schedule;
 mod shuffle;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
+use parking_lot::Mutex;
 
 use super::settings::{ChannelConfig, PlayOrder, ScheduleSlot};
 
@@ -285,7 +286,7 @@ impl Timeline {
 
     /// The order of a cycle.
     fn shuffled(&self, cycle: u128) -> Arc<Cycle> {
-        let mut recent = self.cycles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.cycles.lock();
         recent.get_or_make(cycle, || {
             let showings = &self.listed.showings;
             let is_same = |a: u32, b: u32| showings[a as usize].entry == showings[b as usize].entry;
@@ -302,7 +303,7 @@ impl Timeline {
             return (None, None);
         }
         let day = u128::from(time.as_secs() / schedule::DAY_S);
-        let mut recent = self.days.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.days.lock();
         let starts =
             recent.get_or_make(day, || schedule::Starts::around(day, &self.slots, &self.time_zone));
         starts.around_time(time)

@@ -7,7 +7,7 @@
 //! Does not authenticate the caller.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use wire::http::{Part, Request, Response};
@@ -22,7 +22,7 @@ use crate::server_state::ServerState;
 pub(crate) fn channels(server: &ServerState) -> Vec<u8> {
     let address = format!("http://{}", server.http);
     let is_clear = server.config.segment_cipher.is_none();
-    let channels = server.channels.lock().unwrap_or_else(PoisonError::into_inner);
+    let channels = server.channels.lock();
     let rows = channels.rows(is_clear.then_some(address.as_str()));
     serde_json::json!({ "channels": rows }).to_string().into_bytes()
 }

@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use access::ListingClass;
@@ -147,7 +147,7 @@ impl ChannelLists {
             ChannelList::State => STATE_STEP_S,
             ChannelList::Guide => {
                 address.clear();
-                for (channel, plan) in lock(server).plans() {
+                for (channel, plan) in server.channels.lock().plans() {
                     sources.push(channel);
                     sources.push(plan);
                 }
@@ -220,10 +220,6 @@ impl ChannelLists {
     }
 }
 
-fn lock(server: &ServerState) -> std::sync::MutexGuard<'_, crate::channel::playout::Channels> {
-    server.channels.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn is_seen(class: Option<&ListingClass>, name: &str) -> bool {
     class.is_none_or(|class| is_visible(class, name))
 }
@@ -245,7 +241,7 @@ fn written_m3u(
 }
 
 fn written_guide(class: Option<&ListingClass>, server: &ServerState, from: Duration) -> Vec<u8> {
-    let plans = lock(server).plans();
+    let plans = server.channels.lock().plans();
     let seen = plans.iter().filter(|(channel, _)| is_seen(class, &channel.config.name));
     let channels: Vec<(_, &Timeline)> =
         seen.map(|(channel, plan)| (&channel.config, &plan.timeline)).collect();
@@ -254,7 +250,7 @@ fn written_guide(class: Option<&ListingClass>, server: &ServerState, from: Durat
 
 fn written_state(class: Option<&ListingClass>, server: &ServerState, address: &str) -> Vec<u8> {
     let is_clear = server.config.segment_cipher.is_none();
-    let mut rows = lock(server).rows(is_clear.then_some(address));
+    let mut rows = server.channels.lock().rows(is_clear.then_some(address));
     rows.retain(|row| is_seen(class, &row.name));
     serde_json::json!({ "channels": rows }).to_string().into_bytes()
 }

@@ -51,10 +51,11 @@
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use paths::{UNPACED, set_max_pacing_rate};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::sleep;
@@ -412,7 +413,7 @@ fn has_failed(socket: BorrowedFd<'_>) -> bool {
 
 fn locked<T>(buckets: &Mutex<T>) -> MutexGuard<'_, T> {
     // A bucket is valid with any content.
-    buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    buckets.lock()
 }
 
 /// Longest sleep before a share is read again.
@@ -469,7 +470,7 @@ mod tests {
     fn files_of_no_rate_are_neither_paced_nor_charged() {
         let (pace, now) = (ConnectionPace::default(), Instant::now());
         assert_eq!(pace.media_pace(1 << 40, 4.0, || None, now), MediaPace::Free);
-        assert_eq!(pace.media.lock().unwrap().unknown_bytes, None);
+        assert_eq!(pace.media.lock().unknown_bytes, None);
         let small = pace.media_pace(BURST_BYTES_MIN, 4.0, || panic!("no look-up"), now);
         assert_eq!(small, MediaPace::Free);
     }
@@ -484,7 +485,7 @@ mod tests {
             let sound = pace.media_pace(96_000, 4.0, || Some(16_000), now);
             assert!(matches!(sound, MediaPace::Charged(_)), "sound {segment}");
         }
-        assert_eq!(pace.media.lock().unwrap().by_rate.len(), 2);
+        assert_eq!(pace.media.lock().by_rate.len(), 2);
         // Rates that are near each other have one burst between them.
         let near = pace.media_pace(9 * MB, 4.0, || Some(5 * MB / 4), after(began, 594_000));
         assert!(matches!(near, MediaPace::Paced(_)));

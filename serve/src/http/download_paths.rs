@@ -12,8 +12,8 @@
 //! Does not choose the path ([`crate::path_choice`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use paths::{DownloadPath, Open, Spec, Transport};
 
 /// Pool of a server's open paths.
@@ -44,7 +44,7 @@ impl Downloads {
 
     /// Borrows a path for a response; `None` when not even the simplest can be opened.
     pub(crate) fn take(&self) -> Option<BorrowedPath<'_>> {
-        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.free.lock().pop();
         if let Some(path) = kept.or_else(|| self.open()) {
             return Some(BorrowedPath { path: Some(path), home: Some(self) });
         }
@@ -88,7 +88,7 @@ impl BorrowedPath<'_> {
 impl Drop for BorrowedPath<'_> {
     fn drop(&mut self) {
         let Some((home, path)) = self.home.zip(self.path.take()) else { return };
-        let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = home.free.lock();
         if free.len() < KEPT_MAX {
             free.push(path);
         }
@@ -155,7 +155,7 @@ mod tests {
         let many: Vec<_> = (0..KEPT_MAX + 9).map(|_| downloads.take().unwrap()).collect();
         assert_eq!(OPENED.load(Ordering::Relaxed), KEPT_MAX + 9, "each has its own");
         drop(many);
-        assert_eq!(downloads.free.lock().unwrap().len(), KEPT_MAX);
+        assert_eq!(downloads.free.lock().len(), KEPT_MAX);
     }
 
     #[test]
@@ -182,6 +182,6 @@ mod tests {
         let borrowed = downloads.take().unwrap();
         assert!(borrowed.home.is_some(), "by the chosen one again");
         drop(borrowed);
-        assert_eq!(downloads.free.lock().unwrap().len(), 1, "no other is kept");
+        assert_eq!(downloads.free.lock().len(), 1, "no other is kept");
     }
 }

@@ -371,7 +371,7 @@ async fn send_body(
         }
     }
     stats.copied_bytes = 3 * stats.bytes;
-    *server.meters.downloads.lock().unwrap() += stats;
+    *server.meters.downloads.lock() += stats;
 }
 
 /// Waits for room to send; `None` when the peer has closed the stream, the connection has ended, or

@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use access::{AccessVerdict, RequestCredentials, carried};
@@ -223,7 +223,7 @@ fn is_folder(path: &str, server: &ServerState) -> bool {
 fn channel_of(address: &WebAddress<'_>, server: &ServerState) -> Option<AskedChannel> {
     let name = address.file.strip_prefix("channel/")?;
     server.live.current().channel(name)?;
-    let channels = server.channels.lock().unwrap_or_else(PoisonError::into_inner);
+    let channels = server.channels.lock();
     let (window, stands_by) = (channels.window(address.file), channels.stands_by(address.file));
     Some(AskedChannel { name: name.to_owned(), window, stands_by })
 }

@@ -130,7 +130,7 @@ async fn transmit_held(
         write_pieces(stream, &response.head, pieces, SendFlags::empty(), &mut allowance).await
     };
     (stats.copied_bytes, stats.calls) = (stats.bytes, 1);
-    *server.meters.downloads.lock().unwrap() += stats;
+    *server.meters.downloads.lock() += stats;
     sent
 }
 
@@ -167,7 +167,7 @@ async fn transmit_gathered(
     }
     let sent = Allowance::new(server.config.timeouts.write).write(stream, &whole).await;
     (stats.copied_bytes, stats.calls) = (2 * stats.bytes, 1);
-    *server.meters.downloads.lock().unwrap() += stats;
+    *server.meters.downloads.lock() += stats;
     sent
 }
 
@@ -260,7 +260,7 @@ async fn transmit_file(
             }
         };
     }
-    *server.meters.downloads.lock().unwrap() += sending.stats;
+    *server.meters.downloads.lock() += sending.stats;
     drop(cork);
     is_whole
 }

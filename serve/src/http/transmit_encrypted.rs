@@ -77,7 +77,7 @@ pub(super) async fn transmit_encrypted(
         }
     }
     stats.copied_bytes = 3 * stats.bytes;
-    *server.meters.downloads.lock().unwrap() += stats;
+    *server.meters.downloads.lock() += stats;
     is_sent
 }
 

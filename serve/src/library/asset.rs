@@ -9,10 +9,11 @@
 //! Does not find assets ([`crate::library`]) or make wire images ([`crate::wire_image`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use media::plan::{PacketPlan, PlanKey};
 use media::{AssetPlan, Presentation, RecordedStarts, TICKS_PER_TIMESTAMP};
+use parking_lot::Mutex;
 use paths::MappedFile;
 
 use crate::channel::window::{ChannelWindow, WindowPlace};
@@ -190,7 +191,7 @@ impl Asset {
 
     /// Returns its elementary streams if they are in use.
     pub(super) fn elementary(&self) -> Option<Arc<TrackAsset>> {
-        self.elementary.lock().unwrap().upgrade()
+        self.elementary.lock().upgrade()
     }
 
     /// Makes an asset of its elementary streams, or returns the one in use.
@@ -198,7 +199,7 @@ impl Asset {
         self: &Arc<Asset>,
         presentation: Presentation,
     ) -> Arc<TrackAsset> {
-        let mut slot = self.elementary.lock().unwrap();
+        let mut slot = self.elementary.lock();
         slot.upgrade().unwrap_or_else(|| {
             let asset = Arc::new(TrackAsset::elementary(self.clone(), presentation));
             *slot = Arc::downgrade(&asset);
@@ -267,7 +268,7 @@ impl Asset {
         if let Some(newest) = self.window().and_then(|window| window.newest()) {
             return Ok(newest);
         }
-        let mut slot = self.source.lock().unwrap();
+        let mut slot = self.source.lock();
         if let Some(source) = slot.upgrade() {
             return Ok(source);
         }

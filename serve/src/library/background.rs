@@ -150,8 +150,8 @@ impl Library {
         let is_kept = planned
             .as_ref()
             .is_ok_and(|plan| self.cache.keep_plan(&opened.key, &plan.encode(&opened.key)));
-        let (now, limit) = (Instant::now(), verdicts::limit(self.entries.read().unwrap().len()));
-        let mut verdicts = self.verdicts.lock().unwrap();
+        let (now, limit) = (Instant::now(), verdicts::limit(self.entries.read().len()));
+        let mut verdicts = self.verdicts.lock();
         let pause = verdicts.note((opened.id, &opened.key), &planned, elapsed, (now, limit));
         drop(verdicts);
         let planned =

@@ -10,7 +10,7 @@
 //! Does not serve those of recordings and channels, whose ends are unknown.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::AssetPlan;
@@ -60,8 +60,7 @@ impl Library {
                 library.keep_recent(&asset);
                 return Ok(Known::Asset(asset));
             }
-            let verdicts =
-                library.elementary_verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+            let verdicts = library.elementary_verdicts.lock();
             match verdicts.scan_refusal(opened.id, &opened.key, Instant::now()) {
                 Some(reason) => Err(reason),
                 None => Ok(Known::Unplanned(opened)),
@@ -92,10 +91,9 @@ impl Library {
         if let Ok(presentation) = &found {
             self.cache.keep_elementary(&opened.key, &presentation.encode(&opened.key));
         }
-        let limit = verdicts::limit(self.entries.read().unwrap().len());
+        let limit = verdicts::limit(self.entries.read().len());
         let pause = {
-            let verdicts = self.elementary_verdicts.lock();
-            let mut verdicts = verdicts.unwrap_or_else(PoisonError::into_inner);
+            let mut verdicts = self.elementary_verdicts.lock();
             verdicts.note((opened.id, &opened.key), &found, elapsed, (Instant::now(), limit))
         };
         match found {

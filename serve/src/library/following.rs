@@ -29,12 +29,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::plan::{PlanKey, RtpIdentity};
 use media::store::{asset_key, name_codecs, random_identity};
 use media::{Scanner, TICKS_PER_SECOND};
+use parking_lot::{Condvar, Mutex};
 use paths::MappedFile;
 
 use super::scans::OpenedFile;
@@ -83,35 +84,30 @@ struct Follow {
 impl Following {
     /// Returns the newest asset of a followed recording.
     pub(super) fn newest(&self, id: FileId) -> Option<Arc<Asset>> {
-        let state = self.lock();
+        let state = self.state.lock();
         let growth = state.known.get(&id)?;
         growth.note_asked();
         Some(growth.newest()?.asset.clone())
     }
 
     pub(super) fn stop(&self) {
-        self.lock().is_stopping = true;
+        self.state.lock().is_stopping = true;
         self.wake.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for new recordings, for `wait` at most if given, and returns them. `None` when the
     /// server stops.
     fn next(&self, wait: Option<Duration>) -> Option<Vec<Follow>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_idle = |state: &State| !state.is_stopping && state.new.is_empty();
         match wait {
             Some(wait) if is_idle(&state) => {
-                let waited = self.wake.wait_timeout(state, wait);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                self.wake.wait_for(&mut state, wait);
             }
             Some(_) => {}
             None => {
                 while is_idle(&state) {
-                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.wake.wait(&mut state);
                 }
             }
         }
@@ -120,7 +116,7 @@ impl Following {
 
     /// Adds a recording with its first plan. False when recordings with viewers hold all places.
     fn add(&self, follow: Follow, first: &Arc<Source>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut forgotten = None;
         if state.known.len() >= FOLLOWED_MAX {
             let now = Instant::now();
@@ -144,7 +140,7 @@ impl Following {
     /// True while a recording is to be followed at `now`. False for one without sessions or recent
     /// requests, and for one that another has replaced.
     fn is_wanted(&self, follow: &Follow, now: Instant) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let is_known = state.holds(follow);
         let is_idle = now.saturating_duration_since(follow.growth.asked()) > IDLE
             && !follow.growth.is_viewed(now, PAUSED);
@@ -161,7 +157,7 @@ impl Following {
 
     /// Removes a complete recording.
     fn remove(&self, follow: &Follow) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.holds(follow) {
             state.known.remove(&follow.id);
         }
@@ -507,7 +503,7 @@ mod tests {
         assert_eq!(follows.len(), FOLLOWED_MAX, "the thread has let go of it");
         // Players of HLS have no session, and keep theirs.
         played.clear();
-        scene.library.following.lock().known.values().for_each(|growth| growth.note_viewed());
+        scene.library.following.state.lock().known.values().for_each(|growth| growth.note_viewed());
         let more = scene.record("more.ts");
         assert!(matches!(scene.follow("more.ts"), Err(NoAsset::Busy { .. })), "all are viewed");
         drop((recorders, more));

@@ -18,9 +18,10 @@
 //! grows without the lock is answered as one that changes.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -50,13 +51,13 @@ impl Growth {
 
     /// Returns the newest plan and open file; the last ones once the recording is complete.
     pub(crate) fn newest(&self) -> Option<Arc<Source>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.newest.lock().clone()
     }
 
     /// Replaces the newest source. It refers back to this, so `None` breaks the cycle in the end.
     pub(crate) fn set_newest(&self, newest: Option<Arc<Source>>) {
         let before = {
-            let mut slot = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = self.newest.lock();
             std::mem::replace(&mut *slot, newest)
         };
         // May unmap a file, so it runs without the lock that pacers wait for.
@@ -71,34 +72,34 @@ impl Growth {
 
     /// Records that a player waits for the next segment or part, or will request it.
     pub(crate) fn note_watched(&self) {
-        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.watched.lock() = Some(Instant::now());
     }
 
     /// True while players wait for the next segment or part.
     pub(crate) fn is_watched(&self, now: Instant) -> bool {
-        let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = *self.watched.lock();
         watched.is_some_and(|at| now.saturating_duration_since(at) < WATCHED)
     }
 
     /// Records a request of a player of HLS or DASH.
     pub(crate) fn note_viewed(&self) {
-        *self.viewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.viewed.lock() = Some(Instant::now());
     }
 
     /// True when a player of HLS or DASH has asked within this time before `now`.
     pub(crate) fn is_viewed(&self, now: Instant, within: Duration) -> bool {
-        let viewed = *self.viewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let viewed = *self.viewed.lock();
         viewed.is_some_and(|at| now.saturating_duration_since(at) <= within)
     }
 
     /// Records a request for the recording.
     pub(crate) fn note_asked(&self) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.asked.lock() = Instant::now();
     }
 
     /// Returns the time of the last request.
     pub(crate) fn asked(&self) -> Instant {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.asked.lock()
     }
 }
 

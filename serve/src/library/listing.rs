@@ -160,7 +160,7 @@ impl Library {
     /// Returns the files whose names begin so, with their sizes and times of change, by name;
     /// looks at `limit` names at most.
     pub(crate) fn beginning_with(&self, name: &str, limit: usize) -> Vec<ListedFile> {
-        let entries = self.entries.read().unwrap();
+        let entries = self.entries.read();
         let known = entries.range(name.to_owned()..).take(limit);
         let known = known.take_while(|(found, _)| found.starts_with(name));
         let listed = known.map(|(name, entry)| ListedFile {
@@ -175,7 +175,7 @@ impl Library {
     /// to be played, at most `limit`; none in a folder of more than [`NAMES_LOOKED_AT_MAX`] files
     /// and folders.
     pub(crate) fn playable_in(&self, folder: &str, limit: usize) -> Vec<String> {
-        let entries = self.entries.read().unwrap();
+        let entries = self.entries.read();
         let mut found = Vec::new();
         for (looked_at, next) in directly_in(&entries, folder).enumerate() {
             if looked_at == NAMES_LOOKED_AT_MAX {
@@ -206,7 +206,7 @@ impl Library {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let is_part = self.is_part(name);
         let is_live = !is_part && is_transport_stream(name) && is_recorded(&file);
-        let mut entries = self.entries.write().unwrap();
+        let mut entries = self.entries.write();
         let known = entries.get(name);
         if known.is_some_and(|known| {
             (known.bytes, known.modified, known.is_live) == (bytes, modified, is_live)
@@ -247,7 +247,7 @@ impl Library {
         let state = State::Refused(denied.to_string());
         let (bytes, modified) = (0, SystemTime::UNIX_EPOCH);
         let entry = LibraryEntry { bytes, modified, state, is_live: false };
-        let mut entries = self.entries.write().unwrap();
+        let mut entries = self.entries.write();
         if entries.get(name) != Some(&entry) {
             tracing::warn!("{name}: {denied}; listed, and not served");
             entries.insert(name.to_owned(), entry);
@@ -262,12 +262,12 @@ impl Library {
     }
 
     fn at_and_below(&self, name: &str) -> Vec<String> {
-        let entries = self.entries.read().unwrap();
+        let entries = self.entries.read();
         at_and_below(&entries, name).map(|(name, _)| name.clone()).collect()
     }
 
     fn forget_file(&self, name: &str) {
-        let mut entries = self.entries.write().unwrap();
+        let mut entries = self.entries.write();
         entries.remove(name);
         self.count_change();
         drop(entries);
@@ -291,7 +291,7 @@ impl Library {
     }
 
     pub(super) fn is_waiting(&self, name: &str) -> bool {
-        let entries = self.entries.read().unwrap();
+        let entries = self.entries.read();
         let is_waiting =
             |entry: &LibraryEntry| matches!(entry.state, State::Waiting) && !entry.is_live;
         entries.get(name).is_some_and(is_waiting)
@@ -349,7 +349,7 @@ mod tests {
         let library = Library::new(folder, PlanStore::open(Some(place.path().join(".cache"))));
         std::fs::create_dir(place.path().join("folder")).unwrap();
         std::fs::write(place.path().join("a.bin"), "a").unwrap();
-        let state = || library.entries.read().unwrap().get("a.bin").map(|a| a.state.clone());
+        let state = || library.entries.read().get("a.bin").map(|a| a.state.clone());
         let looked = |denied| library.look_at_unopened("a.bin", &denied);
         for denied in [Denied::Missing, Denied::Outside] {
             assert!(matches!(looked(denied), Look::Gone) && state().is_none());

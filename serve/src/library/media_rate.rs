@@ -16,7 +16,7 @@ impl Library {
     /// the library has noted; `None` when it is not played, or its rate is unknown.
     pub(crate) fn media_rate(&self, name: &str, bytes: Option<u64>) -> Option<u64> {
         {
-            let entries = self.entries.read().unwrap();
+            let entries = self.entries.read();
             let entry = entries.get(name)?;
             if let LibraryEntry { state: State::Ready(summary), is_live, .. } = entry {
                 let mean = bytes.unwrap_or(entry.bytes) as f64 / summary.duration_s;
@@ -27,7 +27,7 @@ impl Library {
             }
         }
         let bytes = bytes?;
-        let milliseconds = self.playlists.read().unwrap().milliseconds(name)?;
+        let milliseconds = self.playlists.read().milliseconds(name)?;
         Some(u64::try_from(u128::from(bytes) * 1000 / u128::from(milliseconds)).unwrap_or(u64::MAX))
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         for (name, state, is_live) in files {
             let modified = SystemTime::UNIX_EPOCH;
             let entry = LibraryEntry { bytes: 1, modified, state, is_live };
-            library.entries.write().unwrap().insert(name.to_owned(), entry);
+            library.entries.write().insert(name.to_owned(), entry);
         }
         let rates = [
             ("film.mp4", Some(200_000)),
@@ -97,9 +97,8 @@ mod tests {
             assert_eq!(library.media_rate(name, Some(2_000_000)), rate, "{name}");
         }
         assert_eq!(library.media_rate("film.mp4", Some(3)), None, "less than a byte a second");
-        let noted =
-            LibraryEntry { bytes: 5000, ..library.entries.read().unwrap()["film.mp4"].clone() };
-        library.entries.write().unwrap().insert("film.mp4".to_owned(), noted);
+        let noted = LibraryEntry { bytes: 5000, ..library.entries.read()["film.mp4"].clone() };
+        library.entries.write().insert("film.mp4".to_owned(), noted);
         assert_eq!(library.media_rate("film.mp4", None), Some(500), "a part of the file");
         assert_eq!(library.media_rate("0.ts", None), None);
     }

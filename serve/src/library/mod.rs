@@ -41,12 +41,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::PlanStore;
 use media::plan::PlanKey;
 use media::store::asset_key;
+use parking_lot::{Mutex, RwLock};
 use paths::MappedFile;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
@@ -338,7 +339,7 @@ impl Library {
         if let Some(asset) = self.planned(&opened) {
             return Ok(Known::Asset(asset));
         }
-        let verdicts = self.verdicts.lock().unwrap();
+        let verdicts = self.verdicts.lock();
         match verdicts.scan_refusal(opened.id, &opened.key, Instant::now()) {
             // A recording is followed while it changes.
             Some(NoAsset::Changing { .. }) if opened.is_growing => Ok(Known::Unplanned(opened)),
@@ -407,8 +408,8 @@ impl Library {
 
     /// Copies the entries, in order of names.
     pub(crate) fn entries(&self) -> Vec<Listed> {
-        let playlists = self.playlists.read().unwrap();
-        let entries = self.entries.read().unwrap();
+        let playlists = self.playlists.read();
+        let entries = self.entries.read();
         let mut looks = segments::LOOKS_MAX;
         let known = |(name, entry): (&String, &LibraryEntry)| Listed {
             name: name.clone(),
@@ -421,7 +422,7 @@ impl Library {
 
     /// True when an entry lies below this folder, whose name ends with `/`.
     pub(crate) fn has_below(&self, folder: &str) -> bool {
-        let entries = self.entries.read().unwrap();
+        let entries = self.entries.read();
         let next = entries.range(folder.to_owned()..).next();
         next.is_some_and(|(name, _)| name.starts_with(folder))
     }
@@ -446,11 +447,11 @@ impl Library {
                 }
             }
         };
-        let playlists = self.playlists.read().unwrap();
+        let playlists = self.playlists.read();
         if playlists.is_part(name) {
             return;
         }
-        let mut entries = self.entries.write().unwrap();
+        let mut entries = self.entries.write();
         if let Some(entry) = entries.get_mut(name).filter(|entry| entry.bytes == key.bytes) {
             entry.state = state;
             self.count_change();
@@ -458,7 +459,7 @@ impl Library {
     }
 
     fn live(&self, name: &str, key: &PlanKey) -> Option<LibraryAsset> {
-        let live = self.live.lock().unwrap();
+        let live = self.live.lock();
         live.by_name.get(name)?.upgrade().filter(|asset| asset.key() == key)
     }
 
@@ -467,7 +468,7 @@ impl Library {
         if asset.stream().is_some_and(|asset| asset.is_growing()) {
             return;
         }
-        let mut live = self.live.lock().unwrap();
+        let mut live = self.live.lock();
         live.by_name.retain(|_, known| known.upgrade().is_some());
         if live.recent.iter().any(|recent| recent.is(asset)) {
             return;
@@ -478,14 +479,14 @@ impl Library {
 
     /// Keeps elementary streams: they are found by their transport stream, not by name.
     fn keep_recent(&self, asset: &LibraryAsset) {
-        let mut live = self.live.lock().unwrap();
+        let mut live = self.live.lock();
         if !live.recent.iter().any(|recent| recent.is(asset)) {
             live.keep(asset);
         }
     }
 
     fn door(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut doors = self.doors.lock().unwrap();
+        let mut doors = self.doors.lock();
         doors.retain(|_, door| door.strong_count() > 0);
         if let Some(door) = doors.get(name).and_then(Weak::upgrade) {
             return door;

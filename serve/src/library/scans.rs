@@ -20,11 +20,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use media::plan::PlanKey;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
@@ -120,7 +121,7 @@ pub(super) struct Ticket {
 impl Scans {
     /// True when `peer` may request one more scan.
     pub(super) fn has_place(&self, peer: IpAddr) -> bool {
-        self.lock().has_place(peer)
+        self.state.lock().has_place(peer)
     }
 
     /// Returns a future that is ready when a slot may have been freed after this call.
@@ -130,13 +131,13 @@ impl Scans {
 
     /// Queues a file of `bytes` for the background planner, at `at` or later.
     pub(super) fn queue(&self, name: String, bytes: u64, at: Instant) {
-        self.lock().queue.push(name, bytes, at);
+        self.state.lock().queue.push(name, bytes, at);
         self.work.notify_all();
     }
 
     /// Begins a scan without tickets, unless the file's scan is in progress.
     pub(super) fn begin(&self, opened: OpenedFile) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match state.find(&opened).and_then(|number| state.jobs.get_mut(&number)) {
             Some(job) => job.is_listed = true,
             None => drop(state.insert(opened, true)),
@@ -146,7 +147,7 @@ impl Scans {
     /// Removes and returns the next wanted job; blocks until there is one. `None` when the server
     /// stops.
     pub(super) fn next_wanted(&self) -> Option<ScanSlice> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_stopping {
                 return None;
@@ -157,7 +158,7 @@ impl Scans {
                         return Some(slice);
                     }
                 }
-                None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.work.wait(&mut state),
             }
         }
     }
@@ -165,7 +166,7 @@ impl Scans {
     /// Returns the background planner's next task; blocks until there is one. `None` when the
     /// server stops.
     pub(super) fn next_task(&self) -> Option<PlannerTask> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_stopping {
                 return None;
@@ -182,14 +183,13 @@ impl Scans {
                 return Some(PlannerTask::Look(name));
             }
             let wait = state.queue.next_at().map_or(LONG, |at| at.saturating_duration_since(now));
-            let waited = self.work.wait_timeout(state, wait);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.work.wait_for(&mut state, wait);
         }
     }
 
     /// Returns a job after a slice that took `elapsed`: to the wanted jobs or to the planner's.
     pub(super) fn put_back(&self, number: u64, progress: Progress, elapsed: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(job) = state.jobs.get_mut(&number) else { return };
         job.progress = Some(progress);
         job.elapsed += elapsed;
@@ -203,17 +203,17 @@ impl Scans {
 
     /// True while a ticket for the job exists.
     pub(super) fn is_wanted(&self, number: u64) -> bool {
-        self.lock().jobs.get(&number).is_some_and(|job| job.tickets > 0)
+        self.state.lock().jobs.get(&number).is_some_and(|job| job.tickets > 0)
     }
 
     /// Returns the time spent on a job before the present slice.
     pub(super) fn elapsed(&self, number: u64) -> Duration {
-        self.lock().jobs.get(&number).map_or(Duration::ZERO, |job| job.elapsed)
+        self.state.lock().jobs.get(&number).map_or(Duration::ZERO, |job| job.elapsed)
     }
 
     /// Ends a job and sends `outcome` to its tickets.
     pub(super) fn end(&self, number: u64, outcome: ScanOutcome) {
-        let ended = self.lock().jobs.remove(&number);
+        let ended = self.state.lock().jobs.remove(&number);
         if let Some(job) = ended {
             job.outcome.send_replace(Some(outcome));
         }
@@ -222,7 +222,7 @@ impl Scans {
 
     /// Ends all threads that wait in [`Scans`] or advance a scan.
     pub(super) fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_stopping = true;
         state.jobs.values().for_each(|job| job.scan.is_given_up.store(true, Ordering::Relaxed));
         drop(state);
@@ -231,11 +231,7 @@ impl Scans {
 
     /// Lists the jobs in the order of their beginning.
     pub(super) fn list(&self) -> Vec<Arc<Scan>> {
-        self.lock().jobs.values().map(|job| job.scan.clone()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().jobs.values().map(|job| job.scan.clone()).collect()
     }
 }
 
@@ -337,7 +333,7 @@ impl Ticket {
         is_listed: bool,
         peer: IpAddr,
     ) -> Option<Ticket> {
-        let mut state = library.scans.lock();
+        let mut state = library.scans.state.lock();
         let found = state.find(&opened);
         let is_wanted = found.is_some_and(|number| state.jobs[&number].tickets > 0);
         if !is_wanted && !state.has_place(peer) {
@@ -372,7 +368,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let scans = &self.library.scans;
-        let mut state = scans.lock();
+        let mut state = scans.state.lock();
         let number = self.number;
         let Some(job) = state.jobs.get_mut(&number) else { return };
         job.tickets -= 1;

@@ -207,7 +207,7 @@ impl Library {
         let is_playlist = now.is_some();
         let (kind, mut names) = now.unwrap_or_default();
         let before = {
-            let mut playlists = self.playlists.write().unwrap();
+            let mut playlists = self.playlists.write();
             let before = match is_playlist {
                 true => playlists.known.insert(name.to_owned(), Playlist { kind, parts: vec![] }),
                 false => playlists.known.remove(name),
@@ -224,26 +224,26 @@ impl Library {
         // Names in both lists stay counted throughout.
         let mut parts = Vec::with_capacity(names.len());
         for step in names.chunks(STEP) {
-            let mut playlists = self.playlists.write().unwrap();
+            let mut playlists = self.playlists.write();
             let (held, new) = playlists.list(step);
             self.set_parts(&new);
             parts.extend(held);
         }
-        if let Some(own) = self.playlists.write().unwrap().known.get_mut(name) {
+        if let Some(own) = self.playlists.write().known.get_mut(name) {
             own.parts = parts;
         }
         for step in before.chunks(STEP) {
-            let mut playlists = self.playlists.write().unwrap();
+            let mut playlists = self.playlists.write();
             let gone = playlists.unlist(step);
             self.set_titles(&gone);
         }
-        let _entries = self.entries.write().unwrap();
+        let _entries = self.entries.write();
         self.count_change();
     }
 
     /// Marks parts as downloads. Call it with the playlists locked.
     fn set_parts(&self, names: &[Arc<str>]) {
-        let mut entries = self.entries.write().unwrap();
+        let mut entries = self.entries.write();
         for name in names {
             if let Some(entry) = entries.get_mut(&**name) {
                 (entry.state, entry.is_live) = (State::Download, false);
@@ -254,7 +254,7 @@ impl Library {
     /// Queues files that are no longer parts for planning, as ordinary files. Call it with the
     /// playlists locked.
     fn set_titles(&self, names: &[Arc<str>]) {
-        let mut entries = self.entries.write().unwrap();
+        let mut entries = self.entries.write();
         for name in names.iter().filter(|name| is_transport_stream(name)) {
             if let Some(entry) = entries.get_mut(&**name) {
                 entry.state = State::Waiting;
@@ -265,7 +265,7 @@ impl Library {
 
     /// True when a playlist lists this file.
     pub(crate) fn is_part(&self, name: &str) -> bool {
-        self.playlists.read().unwrap().is_part(name)
+        self.playlists.read().is_part(name)
     }
 }
 
@@ -438,7 +438,7 @@ mod tests {
                 let state =
                     if is_transport_stream(name) { State::Waiting } else { State::Download };
                 let entry = LibraryEntry { bytes: 10, modified, state, is_live: false };
-                library.entries.write().unwrap().insert((*name).to_owned(), entry);
+                library.entries.write().insert((*name).to_owned(), entry);
             }
             Scene { place, library }
         }
@@ -477,7 +477,7 @@ mod tests {
         let file = File::open(scene.place.path().join("a.m3u8")).unwrap();
         scene.library.look_at_playlist("a.m3u8", &file);
         assert_eq!(scene.titles(), "0.ts* 1.ts* 2.ts* a.m3u8 b.m3u8");
-        let playlists = scene.library.playlists.read().unwrap();
+        let playlists = scene.library.playlists.read();
         let left = (playlists.known.len(), playlists.listed.capacity(), playlists.names);
         assert_eq!(left, (0, 0, 0), "nothing is kept");
     }
@@ -531,8 +531,8 @@ mod tests {
         for name in ["a.m3u8", "b.m3u8"] {
             scene.set(name, "#EXT-X-STREAM-INF:BANDWIDTH=1\nm.m3u8\n");
         }
-        let playlists = scene.library.playlists.read().unwrap();
-        let entries = scene.library.entries.read().unwrap();
+        let playlists = scene.library.playlists.read();
+        let entries = scene.library.entries.read();
         let mut looks = 5;
         let mut parts = |name: &str| playlists.title(name, &entries, &mut looks).unwrap().parts;
         assert_eq!([parts("a.m3u8"), parts("b.m3u8")], [3, 0]);

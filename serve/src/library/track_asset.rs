@@ -23,13 +23,14 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use media::payload::{Layout, lay_out};
 use media::plan::{PacketPlan, PlanKey};
 use media::tracks::Presentation;
 use media::{PlayScale, TrickPlan, TrickTimeline, lay_out_elementary};
+use parking_lot::Mutex;
 use paths::MappedFile;
 
 use super::asset::{Asset, Source};
@@ -76,7 +77,7 @@ impl TrickSources {
         choose: impl FnOnce() -> Option<TrickPlan>,
         open: impl FnOnce(Arc<TrickPlan>) -> Arc<TrackSource>,
     ) -> Option<Arc<TrackSource>> {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.0.lock();
         let slot = slots
             .entry(scale)
             .or_insert_with(|| TrickSlot { plan: choose().map(Arc::new), source: Weak::new() });
@@ -210,7 +211,7 @@ impl TrackAsset {
         self: &Arc<TrackAsset>,
         open: impl FnOnce() -> Result<MappedFile, E>,
     ) -> Result<Arc<TrackSource>, E> {
-        let mut slot = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.source.lock();
         if let Some(source) = slot.upgrade() {
             return Ok(source);
         }
@@ -245,7 +246,7 @@ impl TrackSource {
 
     /// Returns a chapter whose pages were made resident within the last second or two.
     pub(crate) fn fresh(&self, key: ChapterKey) -> Option<Arc<Chapter>> {
-        let chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
+        let chapters = self.chapters.lock();
         let chapter = chapters.by_key.get(&key)?;
         let resident_at = chapter.resident_at.load(Ordering::Relaxed);
         (self.now().saturating_sub(resident_at) <= FRESH_S).then(|| chapter.clone())
@@ -255,7 +256,7 @@ impl TrackSource {
     /// is in words. Blocks on the disk.
     pub(crate) fn make_ready(&self, key: ChapterKey) -> Result<Arc<Chapter>, String> {
         let known = {
-            let chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
+            let chapters = self.chapters.lock();
             chapters.by_key.get(&key).cloned()
         };
         if known.is_none() || !self.layouts_hold_media(key) {
@@ -342,7 +343,7 @@ impl TrackSource {
     }
 
     fn keep(&self, key: ChapterKey, chapter: &Arc<Chapter>) {
-        let mut chapters = self.chapters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chapters = self.chapters.lock();
         chapters.bytes += chapter.bytes;
         if let Some(before) = chapters.by_key.insert(key, chapter.clone()) {
             chapters.bytes -= before.bytes;

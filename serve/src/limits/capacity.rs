@@ -16,10 +16,10 @@
 //! CLOCK_THREAD_CPUTIME_ID, CLOCK_PROCESS_CPUTIME_ID.
 //! Does not refuse downloads, which have no time to be late for, nor end sessions.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::meter::{Meters, PacerCounters};
@@ -83,11 +83,11 @@ impl Capacity {
     }
 
     fn sampled(&self, meters: &Meters) -> MutexGuard<'_, CapacityState> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.sampled.elapsed() >= SAMPLE {
             let threads = meters.pacers.len().max(1) as f64;
             let mut all = PacerCounters::new();
-            meters.pacers.iter().for_each(|pacer| all.add(&pacer.lock().unwrap()));
+            meters.pacers.iter().for_each(|pacer| all.add(&pacer.lock()));
             state.sample(all, threads, (Instant::now(), process_time()));
         }
         state
@@ -151,7 +151,7 @@ mod tests {
     const GIGABIT: u64 = 1_000_000_000;
 
     fn state(cpu_s_per_gb: f64) -> CapacityState {
-        Capacity::new(Some(cpu_s_per_gb)).state.into_inner().unwrap()
+        Capacity::new(Some(cpu_s_per_gb)).state.into_inner()
     }
 
     fn counters(cpu_ms: u64, bytes: u64, late_us: u64) -> PacerCounters {

@@ -46,7 +46,7 @@ impl Limiter {
     pub(crate) fn read_copy(self: &Arc<Self>, peer: IpAddr, copied: Copied) -> Option<CopyPermit> {
         let address = self.counted(peer);
         let bytes = copied.text + copied.made;
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if copied.text > 0 && table.text_bytes + copied.text > TEXT_BYTES {
             return None;
         }
@@ -65,7 +65,7 @@ impl Limiter {
 
 impl Drop for CopyPermit {
     fn drop(&mut self) {
-        let mut table = self.limiter.table();
+        let mut table = self.limiter.table.lock();
         let Copied { text, made } = self.copied;
         table.text_bytes -= text;
         table.give_back(self.address, |held| held.copied_bytes -= text + made);
@@ -93,7 +93,7 @@ mod tests {
         let large = limiter.read_copy(one, made(1 << 30)).expect("one alone may be larger");
         assert!(limiter.read_copy(one, made(1)).is_none());
         drop(large);
-        assert!(limiter.table().addresses.is_empty());
+        assert!(limiter.table.lock().addresses.is_empty());
     }
 
     /// Regression: 119 readers of a text of 20 MiB, of one address, took 2.5 GB.
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(all.len(), 51 - 12, "1,020 of 1,024 MiB");
         assert!(limiter.read_copy(IpAddr::from([192, 0, 2, 2]), made(20 << 20)).is_some());
         drop((read, all));
-        let table = limiter.table();
+        let table = limiter.table.lock();
         assert_eq!((table.text_bytes, table.addresses.len()), (0, 0));
     }
 }

@@ -31,11 +31,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use access::{ClientPrefix, counted_as};
+use parking_lot::Mutex;
 
 use crate::error::{Error, Setting};
 use crate::swapped::Swapped;
@@ -257,7 +258,7 @@ impl Limiter {
         let limits = self.limits();
         let most = limits.connections.unwrap_or(half);
         let address = self.counted(peer);
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.connections >= most || socket.as_raw_fd() >= self.marks.connections {
             return Err(Refused::Connections);
         }
@@ -279,7 +280,7 @@ impl Limiter {
         of_connection: &Arc<AtomicU32>,
     ) -> Result<SessionPermit, Refused> {
         let (limits, address) = (self.limits(), self.counted(peer));
-        let mut table = self.table();
+        let mut table = self.table.lock();
         // Only the connection's own task increments it.
         if of_connection.load(Ordering::Relaxed) >= limits.sessions_per_connection {
             return Err(Refused::SessionsPerConnection);
@@ -328,7 +329,7 @@ impl Limiter {
 
     /// Number of open connections.
     pub(crate) fn connections(&self) -> usize {
-        self.table().connections as usize
+        self.table.lock().connections as usize
     }
 
     /// Returns the address that `peer` is counted by; `None` for exempt networks.
@@ -336,11 +337,6 @@ impl Limiter {
         let peer = peer.to_canonical();
         let is_exempt = self.limits().exempt.iter().any(|network| network.contains(peer));
         (!is_exempt).then(|| counted_as(peer))
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // No statement below leaves the counts half updated.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -363,7 +359,7 @@ pub(crate) struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut table = self.limiter.table();
+        let mut table = self.limiter.table.lock();
         table.connections -= 1;
         table.give_back(self.address, |held| held.connections -= 1);
     }
@@ -391,7 +387,7 @@ impl SessionPermit {
 
 impl Drop for SessionPermit {
     fn drop(&mut self) {
-        let mut table = self.limiter.table();
+        let mut table = self.limiter.table.lock();
         table.sessions -= 1;
         table.give_back(self.address, |held| held.sessions -= 1);
         drop(table);
@@ -453,7 +449,7 @@ mod tests {
         limiter.replace(ClientLimits { exempt: vec!["192.0.2.0/24".parse().unwrap()], ..one });
         let exempt = connect().expect("the network is exempt now");
         drop((last, exempt));
-        assert!(limiter.table().addresses.is_empty(), "counted as when it began");
+        assert!(limiter.table.lock().addresses.is_empty(), "counted as when it began");
     }
 
     pub(super) fn limiter(change: impl FnOnce(&mut ClientLimits)) -> Arc<Limiter> {
@@ -485,7 +481,7 @@ mod tests {
         drop(held.pop());
         assert!(set_up(two, 2).is_ok());
         drop(held);
-        let table = limiter.table();
+        let table = limiter.table.lock();
         assert_eq!((table.sessions, table.addresses.len()), (0, 0), "nothing is left behind");
         assert!(connections.iter().all(|count| count.load(Ordering::Relaxed) == 0));
     }
@@ -504,7 +500,7 @@ mod tests {
         assert_eq!(same.err(), Some(Refused::ConnectionsPerAddress));
         drop((first, mapped));
         assert!(limiter.connect(address("2001:db8::ffff:2"), &socket).is_ok());
-        assert_eq!((limiter.connections(), limiter.table().addresses.len()), (0, 0));
+        assert_eq!((limiter.connections(), limiter.table.lock().addresses.len()), (0, 0));
     }
 
     #[test]

@@ -14,8 +14,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::{ClientLimits, Limiter};
 
@@ -51,7 +53,7 @@ impl Limiter {
         http_rate_per_connection.or(http_rate_per_address).or(http_rate)?;
         self.downloads.total.fetch_add(1, Ordering::Relaxed);
         let address = http_rate_per_address.and_then(|_| self.counted(peer)).map(|address| {
-            let mut addresses = self.downloads.addresses();
+            let mut addresses = self.downloads.addresses.lock();
             let count = addresses.entry(address).or_default();
             count.fetch_add(1, Ordering::Relaxed);
             (address, count.clone())
@@ -60,12 +62,7 @@ impl Limiter {
     }
 }
 
-impl DownloadCounts {
-    fn addresses(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, Arc<AtomicU32>>> {
-        // No statement leaves a count half updated.
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl DownloadCounts {}
 
 impl DownloadPermit {
     /// Returns the present rate, bytes a second, of a download whose connection has
@@ -92,7 +89,7 @@ impl Drop for DownloadPermit {
         self.limiter.downloads.total.fetch_sub(1, Ordering::Relaxed);
         let Some((address, count)) = &self.address else { return };
         // Locked first: no download may increment a count that is about to be removed.
-        let mut addresses = self.limiter.downloads.addresses();
+        let mut addresses = self.limiter.downloads.addresses.lock();
         if count.fetch_sub(1, Ordering::Relaxed) == 1 {
             addresses.remove(address);
         }
@@ -131,7 +128,7 @@ mod tests {
         drop((neighbour, other));
         assert_eq!(first.share(1), Some((10_000_000, RateLimit::Connection)));
         drop(first);
-        assert_eq!(limiter.downloads.addresses().len(), 0, "nothing is left behind");
+        assert_eq!(limiter.downloads.addresses.lock().len(), 0, "nothing is left behind");
         assert_eq!(limiter.downloads.total.load(Ordering::Relaxed), 0);
     }
 

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// A limit that a client has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +163,7 @@ impl RefusalMeters {
     pub(crate) fn note(&self, refused: Refused, peer: IpAddr) {
         let kind = &self.0[refused as usize];
         let count = kind.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut logged = kind.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = kind.logged.lock();
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
             let (name, reason) = (refused.name(), refused.reason());

@@ -9,7 +9,9 @@
 //! Does not measure ([`super::capacity`] does); does not count downloads ([`super::rates`]).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{ClientLimits, Refused};
 
@@ -45,7 +47,7 @@ impl SessionBudget {
         user: Option<Arc<str>>,
         (asset, bits_per_s): (&str, u64),
     ) -> Result<SessionShare, Refused> {
-        let mut sums = self.sums();
+        let mut sums = self.0.lock();
         let total = sums.bits_per_s.saturating_add(bits_per_s);
         if limits.rate.is_some_and(|most| total > most) {
             return Err(Refused::Rate);
@@ -74,7 +76,7 @@ impl SessionBudget {
     }
 
     pub(super) fn give_back(&self, share: &SessionShare) {
-        let mut sums = self.sums();
+        let mut sums = self.0.lock();
         sums.bits_per_s = sums.bits_per_s.saturating_sub(share.bits_per_s);
         if let Some(user) = &share.user
             && let Some(sum) = sums.users.get_mut(user)
@@ -95,12 +97,7 @@ impl SessionBudget {
 
     /// Returns the rate of all sessions, bits a second.
     pub(super) fn bits_per_s(&self) -> u64 {
-        self.sums().bits_per_s
-    }
-
-    fn sums(&self) -> MutexGuard<'_, Sums> {
-        // No statement leaves the sums half updated.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().bits_per_s
     }
 }
 
@@ -130,7 +127,7 @@ mod tests {
         assert_eq!(take(Some("ben"), "b", 4).err(), Some(Refused::Rate));
         assert_eq!(budget.bits_per_s(), 7_000_000);
         [first, second, third].iter().for_each(|share| budget.give_back(share));
-        let sums = budget.sums();
+        let sums = budget.0.lock();
         assert_eq!((sums.bits_per_s, sums.users.len(), sums.assets.len()), (0, 0, 0));
     }
 }

@@ -16,10 +16,11 @@
 //! Does not change a device's queue.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use paths::{ClockReading, DepartureQueue, Destination};
 
 use super::packet_pacing::PacketPacing;
@@ -113,7 +114,7 @@ impl PacingChoice {
     }
 
     fn log(&self, reason: &str) {
-        let mut logged = self.logged.lock().expect("no thread panics with it");
+        let mut logged = self.logged.lock();
         if logged.len() < REASONS_MAX && logged.insert(reason.to_owned()) {
             tracing::warn!("sessions are paced by the pacer, not by txtime: {reason}");
         }
@@ -165,14 +166,14 @@ mod tests {
         for _ in 0..2 {
             assert!(choice.prepare(&mut destination()).is_none());
         }
-        let logged = choice.logged.lock().unwrap();
+        let logged = choice.logged.lock();
         let reason = logged.first().expect("it is logged");
         let cure = "on lo; tc qdisc replace dev lo root fq limit 100000";
         assert!(reason.ends_with(cure), "{reason}");
         assert_eq!((logged.len(), sessions.load(Ordering::Relaxed)), (1, 0), "logged once");
         let user = PacingChoice::new(PacketPacing::User, sessions);
         assert!(user.prepare(&mut destination()).is_none());
-        assert!(user.logged.lock().unwrap().is_empty());
+        assert!(user.logged.lock().is_empty());
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //!
 //! Uses one lock a session; the pacer acquires it once a step, the control side once a report.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::clock::MediaClock;
 use super::icmp_faults::{Fault, FaultKind};
@@ -91,12 +93,12 @@ impl Link {
     }
 
     pub(crate) fn start_clock(&self, clock: MediaClock) {
-        self.progress.lock().unwrap().clock = Some(clock);
+        self.progress.lock().clock = Some(clock);
     }
 
     /// Adds the packets of one step; `next` is the packet after them.
     pub(crate) fn count(&self, next: u64, sent: Sent) {
-        let mut progress = self.progress.lock().unwrap();
+        let mut progress = self.progress.lock();
         progress.next = next;
         progress.packets += sent.packets;
         progress.octets += sent.octets;
@@ -109,7 +111,7 @@ impl Link {
 
     /// Counts packets that a slow reader has missed; `next` is the packet after them.
     pub(crate) fn skip(&self, next: u64, packets: u64) {
-        let mut progress = self.progress.lock().unwrap();
+        let mut progress = self.progress.lock();
         (progress.next, progress.ahead) = (next, 0);
         progress.skipped += packets;
     }
@@ -117,26 +119,26 @@ impl Link {
     /// Sets the position of a play that is about to begin, and the sequence numbers that its lead
     /// adds. Called while the pacer does not send.
     pub(crate) fn start_at(&self, next: u64, ahead: u16) {
-        let mut progress = self.progress.lock().unwrap();
+        let mut progress = self.progress.lock();
         (progress.next, progress.ahead) = (next, ahead);
     }
 
     /// Records the play that begins.
     pub(crate) fn note_play(&self, play: u64, shift: Shift) {
-        let mut progress = self.progress.lock().unwrap();
+        let mut progress = self.progress.lock();
         (progress.play, progress.shift, progress.clock) = (play, shift, None);
     }
 
     pub(crate) fn count_stall(&self) {
-        self.progress.lock().unwrap().stalls += 1;
+        self.progress.lock().stalls += 1;
     }
 
     pub(crate) fn report_fault(&self, kind: FaultKind, now: Instant) {
-        let mut progress = self.progress.lock().unwrap();
+        let mut progress = self.progress.lock();
         progress.fault = Some(Fault::after(progress.fault, kind, now));
     }
 
     pub(crate) fn progress(&self) -> Progress {
-        *self.progress.lock().unwrap()
+        *self.progress.lock()
     }
 }

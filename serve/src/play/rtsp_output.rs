@@ -9,9 +9,10 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use paths::{InterleavedOutput, SendError, SendStats, TcpFigures, tcp_figures};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -44,7 +45,7 @@ impl RtspOutput {
 
     /// Locks the output for one batch of a stream.
     pub(crate) fn lock(&self) -> MutexGuard<'_, InterleavedOutput> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock()
     }
 
     /// Sends a reply and waits until the socket has accepted it; false if the peer does not accept

@@ -12,10 +12,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use access::counted_as;
 use media::plan::PlanKey;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 use super::{Outcome, PictureKind};
@@ -76,7 +76,7 @@ impl Queue {
         asset: &LibraryAsset,
         peer: IpAddr,
     ) -> Option<PictureTicket<'_>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let asked_by = counted_as(peer);
         if let Some(job) = state.jobs.get_mut(&name) {
             job.waiting += 1;
@@ -103,14 +103,14 @@ impl Queue {
 
     /// Waits for the next job; `None` when the server stops.
     pub(super) fn next(&self) -> Option<(PictureName, LibraryAsset)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_stopping {
                 return None;
             }
             let turn = state.posters.pop_front();
             let Some(name) = turn.or_else(|| state.thumbnails.pop_front()) else {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.work.wait(&mut state);
                 continue;
             };
             let Some(job) = state.jobs.get(&name) else { continue };
@@ -124,7 +124,7 @@ impl Queue {
 
     /// Sends the result of a job to the clients that wait.
     pub(super) fn end(&self, name: &PictureName, outcome: Outcome) {
-        let job = self.lock().jobs.remove(name);
+        let job = self.state.lock().jobs.remove(name);
         if let Some(job) = job {
             job.outcome.send_replace(Some(outcome));
         }
@@ -132,15 +132,11 @@ impl Queue {
 
     /// Ends the threads that wait for work, and all jobs.
     pub(super) fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_stopping = true;
         state.jobs.clear();
         drop(state);
         self.work.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,7 +148,7 @@ impl PictureTicket<'_> {
 
     /// Has the pictures made although this client no longer waits.
     pub(super) fn keep(&self) {
-        if let Some(job) = self.queue.lock().jobs.get_mut(&self.name) {
+        if let Some(job) = self.queue.state.lock().jobs.get_mut(&self.name) {
             job.is_kept = true;
         }
     }
@@ -160,7 +156,7 @@ impl PictureTicket<'_> {
 
 impl Drop for PictureTicket<'_> {
     fn drop(&mut self) {
-        if let Some(job) = self.queue.lock().jobs.get_mut(&self.name) {
+        if let Some(job) = self.queue.state.lock().jobs.get_mut(&self.name) {
             job.waiting = job.waiting.saturating_sub(1);
         }
     }

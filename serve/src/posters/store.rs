@@ -19,11 +19,11 @@
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use media::plan::PlanKey;
 use media::store::{UnfinishedFile, file_name, open_regular, remove_unfinished};
+use parking_lot::Mutex;
 
 use super::{PictureKind, PictureSet, Verdict};
 
@@ -104,7 +104,7 @@ impl PictureStore {
         if bytes > self.bytes_max {
             return Err(io::Error::other(format!("larger than the cache of {}", self.bytes_max)));
         }
-        let mut held = self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut held = self.bytes.lock();
         if *held + bytes > self.bytes_max {
             // Counted anew: a replaced file was counted twice, and others may share the cache.
             let mut files = listed(folder);

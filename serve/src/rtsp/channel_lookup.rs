@@ -6,7 +6,7 @@
 //! Sources: RFC 2326 §10.2.
 //! Does not look for files.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use wire::rtsp::{Request, Response};
 
@@ -23,7 +23,7 @@ impl RtspConnection {
         path: &str,
     ) -> Result<Option<Arc<Asset>>, Response> {
         let (window, stands_by) = {
-            let channels = self.server.channels.lock().unwrap_or_else(PoisonError::into_inner);
+            let channels = self.server.channels.lock();
             let Some(window) = channels.window(path) else { return Ok(None) };
             (window, channels.stands_by(path))
         };

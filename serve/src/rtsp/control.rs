@@ -48,7 +48,7 @@ pub(crate) async fn housekeeping(
 /// Ends a session: stops media, sends BYE, frees its resources.
 pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &str) {
     if server.sessions.end(session) {
-        bye(session, &mut session.control.lock().unwrap(), reason);
+        bye(session, &mut session.control.lock(), reason);
         let (number, peer) = (session.number, session.peer_address());
         let streams = session.streams();
         let progress = total(&streams);
@@ -59,7 +59,7 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
         }
         log_access(server, session, &progress);
         let views = streams.iter().map(|stream| {
-            let view = *stream.receiver.lock().unwrap();
+            let view = *stream.receiver.lock();
             let words = in_words(&view, stream.clock_rate_hz);
             match &session.content {
                 SessionContent::Tracks(source) if streams.len() > 1 => {
@@ -184,14 +184,14 @@ pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram:
         }
     };
     let (now, arrival) = (server.now(), ntp_now());
-    session.control.lock().unwrap().state.note_activity(now, ControlChannel::Rtcp);
+    session.control.lock().state.note_activity(now, ControlChannel::Rtcp);
     let streams = session.streams();
     for item in seen {
         // A receiver's BYE is not treated as TEARDOWN: anyone can send RTCP from a forged address.
         if let RtcpItem::Report { report, .. } = item
             && let Some(stream) = streams.iter().find(|stream| stream.ssrc == report.ssrc)
         {
-            let mut receiver = stream.receiver.lock().unwrap();
+            let mut receiver = stream.receiver.lock();
             if receiver.reports > 0 {
                 server.watch.reported(&receiver.last, &report);
             }
@@ -205,7 +205,7 @@ fn look(server: &Arc<ServerState>) {
     server.channel_lists.drop_idle();
     let now = server.now();
     for session in server.sessions.all() {
-        let mut control = session.control.lock().unwrap();
+        let mut control = session.control.lock();
         control.catch_up(&session);
         let playing = control.state.state() == SessionState::Playing;
         if let SessionTransport::Interleaved { output, .. } = &session.first_stream().transport {
@@ -235,7 +235,7 @@ fn look(server: &Arc<ServerState>) {
 fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Option<&'static str> {
     let verdict = |stream: &Arc<RtpStream>| {
         let fault = stream.link.progress().fault?;
-        let receiver = stream.receiver.lock().unwrap();
+        let receiver = stream.receiver.lock();
         let voices = Voices {
             silent_for: now.saturating_sub(control.state.active_at()),
             reports: receiver.reports > 0,
@@ -251,7 +251,7 @@ fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Op
 /// first (ffmpeg's rtpproto.c) discard media not read by then: hence the wait.
 async fn farewell(session: Arc<StreamSession>, play: u64) {
     tokio::time::sleep(BYE_AFTER).await;
-    let mut control = session.control.lock().unwrap();
+    let mut control = session.control.lock();
     if control.play == play {
         bye(&session, &mut control, "end of stream");
     }
@@ -324,7 +324,7 @@ fn over(server: &ServerState, event: Event) {
     let Some(session) = server.sessions.by_number(event.number) else { return };
     match event.over {
         StreamEnd::Finished => {
-            let mut control = session.control.lock().unwrap();
+            let mut control = session.control.lock();
             if event.play != control.play {
                 return;
             }

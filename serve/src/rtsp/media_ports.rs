@@ -14,8 +14,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket as StdUdpSocket};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
@@ -75,7 +76,7 @@ pub(crate) struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(used) = &self.used {
-            used.lock().unwrap().remove(&self.rtp);
+            used.lock().remove(&self.rtp);
         }
     }
 }
@@ -131,7 +132,7 @@ impl MediaPortPool {
     pub(crate) fn own(&self, port: u16) -> bool {
         match self {
             MediaPortPool::Shared { rtp, .. } => port == *rtp || port == *rtp + 1,
-            MediaPortPool::Range { used, .. } => used.lock().unwrap().contains(&(port & !1)),
+            MediaPortPool::Range { used, .. } => used.lock().contains(&(port & !1)),
         }
     }
 
@@ -145,7 +146,7 @@ impl MediaPortPool {
                 Ok(Lease { rtp: *rtp, rtcp: rtcp.clone(), own: false, used: None })
             }
             MediaPortPool::Range { address, first, last, used } => {
-                let mut leased = used.lock().unwrap();
+                let mut leased = used.lock();
                 for rtp in (*first..*last)
                     .step_by(2)
                     .filter(|rtp| !leased.contains(rtp))

@@ -40,10 +40,11 @@ pub(crate) mod tunnels;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use access::{AccessVerdict, Grant, counted_as};
+use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -226,7 +227,7 @@ async fn converse(
             if session.is_interleaved() {
                 control::end(server, session, "its connection has ended");
             } else {
-                session.control.lock().unwrap().state.control_closed(now);
+                session.control.lock().state.control_closed(now);
             }
         }
     }
@@ -263,7 +264,7 @@ impl RtspConnection {
                     }
                     let response = self.carry_out(&request).await.header("Server", "pagewire");
                     let is_written = self.output.write(&response.encode(), timeouts.write).await;
-                    if let Some(pending_play) = self.pending_play.lock().unwrap().take() {
+                    if let Some(pending_play) = self.pending_play.lock().take() {
                         pending_play.begin();
                     }
                     if !is_written || request.close {
@@ -317,7 +318,7 @@ impl RtspConnection {
     /// Processes a client's RTCP frame; returns false for frames of other channels, which are
     /// counted and dropped.
     fn take_frame(&self, frame: &InterleavedFrame) -> bool {
-        let session = self.channels.lock().unwrap().get(&frame.channel).and_then(Weak::upgrade);
+        let session = self.channels.lock().get(&frame.channel).and_then(Weak::upgrade);
         let is_rtcp = |stream: &Arc<RtpStream>| match &stream.transport {
             SessionTransport::Interleaved { channels, .. } => channels.rtcp == frame.channel,
             SessionTransport::Udp(_) | SessionTransport::Multicast { .. } => false,
@@ -371,7 +372,6 @@ impl RtspConnection {
                     session
                         .control
                         .lock()
-                        .unwrap()
                         .state
                         .note_activity(self.server.now(), ControlChannel::Rtsp);
                 }
@@ -409,12 +409,7 @@ impl RtspConnection {
     fn keep_alive(&self, request: &Request) -> Result<(), Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
-            session
-                .control
-                .lock()
-                .unwrap()
-                .state
-                .note_activity(self.server.now(), ControlChannel::Rtsp);
+            session.control.lock().state.note_activity(self.server.now(), ControlChannel::Rtsp);
         }
         Ok(())
     }
@@ -447,7 +442,7 @@ impl RtspConnection {
         }
         let name = self.admitted_name(&request.path);
         let known = {
-            let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            let admitted = self.admitted.lock();
             admitted.iter().find(|(known, _)| known == name).map(|(_, grant)| grant.clone())
         };
         if let Some(grant) = known {
@@ -464,7 +459,7 @@ impl RtspConnection {
         let subject = Subject::Stream(&request.path);
         match admission.decide(subject, &asked, &self.server.library).await {
             AccessVerdict::Admitted(grant) => {
-                let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut admitted = self.admitted.lock();
                 if admitted.len() == ADMITTED_MAX {
                     admitted.remove(0);
                 }

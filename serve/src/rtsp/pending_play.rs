@@ -28,7 +28,7 @@ pub(super) struct PendingPlay {
 impl PendingPlay {
     /// Begins or queues the play, unless another connection has stopped or replaced it meanwhile.
     pub(super) fn begin(self) {
-        let control = self.session.control.lock().unwrap();
+        let control = self.session.control.lock();
         if let Some(pacer) = &self.session.pacer
             && control.state.state() == SessionState::Playing
         {

@@ -54,7 +54,7 @@ impl RtspConnection {
         source: &Arc<Source>,
     ) -> Result<Response, Response> {
         if session.pacer.is_none() {
-            session.control.lock().unwrap().state.play(self.server.now());
+            session.control.lock().state.play(self.server.now());
             return Ok(Response::play_group(request, &session.id));
         }
         let (asked, source, stream) = (*play, source.current(), session.first_stream());
@@ -75,10 +75,10 @@ impl RtspConnection {
                 .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
             None => Wanted { from: None, end: None },
         };
-        let likely = wanted.from.unwrap_or_else(|| session.control.lock().unwrap().resume);
+        let likely = wanted.from.unwrap_or_else(|| session.control.lock().resume);
         let lead = StreamLead::read(&source, source.playable(likely)).await;
         let before = {
-            let mut control = session.control.lock().unwrap();
+            let mut control = session.control.lock();
             control.catch_up(session);
             let before = control.state.play(self.server.now());
             let end = play.range.map(|_| wanted.end.unwrap_or(limit));
@@ -108,7 +108,7 @@ impl RtspConnection {
             SessionState::Ready => None,
         };
         let (number, lead, shift, answered) = {
-            let mut control = session.control.lock().unwrap();
+            let mut control = session.control.lock();
             control.catch_up(session);
             control.queue.clear();
             if let Some(position) = paused_at {
@@ -174,7 +174,7 @@ impl RtspConnection {
                 lead,
             },
         };
-        *self.pending_play.lock().unwrap() = Some(pending_play);
+        *self.pending_play.lock() = Some(pending_play);
         Ok(self.playing(request, session, (&play, &source), answered))
     }
 
@@ -192,7 +192,7 @@ impl RtspConnection {
             (PlayPlace::Queued, Some(from)) => {
                 let packets = (source.playable(from), wanted.end.unwrap_or(source.limit()));
                 let queued = control.queue_stream(session, asked, source, packets, lead);
-                *self.pending_play.lock().unwrap() = Some(queued);
+                *self.pending_play.lock() = Some(queued);
                 control.queue.back().map(|last| AnsweredPackets::queued(source, last))
             }
             (PlayPlace::Repeats, from) => {
@@ -242,7 +242,7 @@ impl RtspConnection {
     pub(super) async fn pause(&self, request: &Request) -> Result<Response, Response> {
         let session = self.session(request)?;
         let (before, number) = {
-            let mut control = session.control.lock().unwrap();
+            let mut control = session.control.lock();
             let before = control.state.pause(self.server.now());
             let before = before.map_err(|no| Response::not_in_this_state(request, no.allow))?;
             (before, control.play)
@@ -250,7 +250,7 @@ impl RtspConnection {
         if before == SessionState::Playing
             && let Some(next) = session.pause().await
         {
-            let mut control = session.control.lock().unwrap();
+            let mut control = session.control.lock();
             // Another connection may have requested a play meanwhile.
             if control.play == number {
                 control.catch_up(&session);

@@ -73,7 +73,7 @@ impl RtspConnection {
         });
         let wanted = wanted.transpose()?;
         let before = {
-            let mut control = session.control.lock().unwrap();
+            let mut control = session.control.lock();
             control.catch_up(session);
             let before = control.state.play(self.server.now());
             let is_same = control.plays(session, source)
@@ -103,7 +103,7 @@ impl RtspConnection {
             SessionState::Playing => session.pause().await,
             SessionState::Ready => None,
         };
-        let mut control = session.control.lock().unwrap();
+        let mut control = session.control.lock();
         control.catch_up(session);
         control.queue.clear();
         if let Some(position) = position {
@@ -156,7 +156,7 @@ impl RtspConnection {
             play: control.under_way,
             start: PlayStart::Tracks(start),
         };
-        *self.pending_play.lock().unwrap() = Some(pending_play);
+        *self.pending_play.lock() = Some(pending_play);
         let answered = AnsweredPlay::current(&control, at);
         Ok(self.playing_tracks(request, session, (&play, source), &answered))
     }
@@ -176,7 +176,7 @@ impl RtspConnection {
             (PlayPlace::Queued, Some(wanted), Some(entry)) => {
                 let place = (entry, wanted.limit_ticks);
                 let queued = control.queue_tracks(session, asked, source, place);
-                *self.pending_play.lock().unwrap() = Some(queued);
+                *self.pending_play.lock() = Some(queued);
                 control.queue.back().map(AnsweredPlay::queued)
             }
             (PlayPlace::Repeats, ..) => {

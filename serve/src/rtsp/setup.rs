@@ -12,11 +12,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use media::payload::rtp_format;
 use media::tracks::Presentation;
+use parking_lot::Mutex;
 use paths::{Destination, SendStats};
 use wire::rtsp::{
     ChannelPair, GrantedTransport, PortPair, Request, Response, Status, TransportOffer, asset_track,
@@ -120,7 +121,7 @@ impl RtspConnection {
         offers: &[TransportOffer],
     ) -> Result<Response, Response> {
         let session = self.session(request)?;
-        let set_up = session.control.lock().unwrap().state.setup(self.server.now());
+        let set_up = session.control.lock().state.setup(self.server.now());
         let refusal = |status| Response::new(status, request);
         let SessionContent::Tracks(source) = &session.content else {
             // A transport stream is one stream: no second can be added to its session.
@@ -250,7 +251,7 @@ impl RtspConnection {
     /// Returns the channels the client wants if they are free, otherwise the first free pair;
     /// `None` when the connection has none left.
     fn free_channels(&self, wanted: Option<ChannelPair>) -> Option<ChannelPair> {
-        let mut used = self.channels.lock().unwrap();
+        let mut used = self.channels.lock();
         used.retain(|_, session| session.strong_count() > 0);
         let is_free =
             |pair: &ChannelPair| !used.contains_key(&pair.rtp) && !used.contains_key(&pair.rtcp);
@@ -387,7 +388,7 @@ impl RtspConnection {
     /// Enters the channels of an interleaved transport in the connection's table.
     fn take_channels(&self, chosen: ChosenTransport, session: &Arc<StreamSession>) {
         if let ChosenTransport::Interleaved(channels) = chosen {
-            let mut by_channel = self.channels.lock().unwrap();
+            let mut by_channel = self.channels.lock();
             for channel in [channels.rtp, channels.rtcp] {
                 by_channel.insert(channel, Arc::downgrade(session));
             }

@@ -12,9 +12,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use wire::rtsp::PlayRequest;
 
 use crate::library::asset::Source;
@@ -55,7 +56,7 @@ pub(crate) struct RtpStream {
 impl RtpStream {
     /// Returns the state that its receiver has reported.
     pub(crate) fn receiver_view(&self) -> wire::rtcp::ReceiverView {
-        *self.receiver.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.receiver.lock()
     }
 }
 
@@ -118,7 +119,7 @@ impl StreamSession {
 
     /// Returns its RTP streams, in the order of their SETUPs.
     pub(crate) fn streams(&self) -> Arc<[Arc<RtpStream>]> {
-        self.streams.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.streams.read().clone()
     }
 
     /// Returns the stream that was set up first.
@@ -218,7 +219,7 @@ impl StreamSessions {
     }
 
     pub(crate) fn insert(&self, session: Arc<StreamSession>) {
-        let mut tables = self.tables.lock().unwrap();
+        let mut tables = self.tables.lock();
         if let Some(rtcp_peer) = session.first_stream().transport.rtcp_peer() {
             tables.by_rtcp.insert(rtcp_peer, session.clone());
         }
@@ -228,11 +229,11 @@ impl StreamSessions {
 
     /// Adds a stream to a session; returns false if the session has ended or has the track.
     pub(crate) fn add_stream(&self, session: &Arc<StreamSession>, stream: Arc<RtpStream>) -> bool {
-        let mut tables = self.tables.lock().unwrap();
+        let mut tables = self.tables.lock();
         if !tables.by_number.contains_key(&session.number) {
             return false;
         }
-        let mut streams = session.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = session.streams.write();
         if streams.iter().any(|other| other.track == stream.track) {
             return false;
         }
@@ -246,28 +247,28 @@ impl StreamSessions {
     /// Finds a session by RTSP identifier for commands from `peer`; `None` for other hosts'
     /// sessions.
     pub(crate) fn find(&self, id: &str, peer: IpAddr) -> Option<Arc<StreamSession>> {
-        let tables = self.tables.lock().unwrap();
+        let tables = self.tables.lock();
         tables.by_id.get(id).filter(|session| session.peer == peer).cloned()
     }
 
     pub(crate) fn by_number(&self, number: u64) -> Option<Arc<StreamSession>> {
-        self.tables.lock().unwrap().by_number.get(&number).cloned()
+        self.tables.lock().by_number.get(&number).cloned()
     }
 
     pub(crate) fn by_rtcp(&self, from: SocketAddr) -> Option<Arc<StreamSession>> {
-        self.tables.lock().unwrap().by_rtcp.get(&from).cloned()
+        self.tables.lock().by_rtcp.get(&from).cloned()
     }
 
     /// Removes the session and stops its stream. False if it was removed before.
     pub(crate) fn end(&self, session: &Arc<StreamSession>) -> bool {
-        let mut tables = self.tables.lock().unwrap();
+        let mut tables = self.tables.lock();
         if tables.by_number.remove(&session.number).is_none() {
             return false;
         }
         tables.by_id.remove(&session.id);
         let same = |found: &Arc<StreamSession>| found.number == session.number;
         session.pacer.iter().for_each(Handle::remove);
-        drop(session.permit.lock().unwrap().take());
+        drop(session.permit.lock().take());
         for stream in session.streams().iter() {
             if let Some(rtcp_peer) = stream.transport.rtcp_peer()
                 && tables.by_rtcp.get(&rtcp_peer).is_some_and(same)
@@ -284,16 +285,16 @@ impl StreamSessions {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<StreamSession>> {
-        self.tables.lock().unwrap().by_number.values().cloned().collect()
+        self.tables.lock().by_number.values().cloned().collect()
     }
 
     /// Returns the number of sessions whose media uses their RTSP connection.
     pub(crate) fn interleaved(&self) -> usize {
-        let tables = self.tables.lock().unwrap();
+        let tables = self.tables.lock();
         tables.by_number.values().filter(|session| session.is_interleaved()).count()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.tables.lock().unwrap().by_number.len()
+        self.tables.lock().by_number.len()
     }
 }

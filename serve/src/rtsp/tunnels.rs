@@ -12,9 +12,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -54,22 +55,16 @@ impl TunnelPlace {
 
 impl Drop for TunnelPlace {
     fn drop(&mut self) {
-        self.tunnels.table().remove(&self.key);
+        self.tunnels.waiting.lock().remove(&self.key);
     }
 }
 
 impl Tunnels {
-    fn table(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<(IpAddr, String), mpsc::Sender<UploadHalf>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enters a download half; returns `None` if the table has one with the same cookie.
     pub(crate) fn enter(self: &Arc<Self>, peer: IpAddr, cookie: &str) -> Option<TunnelPlace> {
         let key = (peer.to_canonical(), cookie.to_owned());
         let (sender, uploads) = mpsc::channel(UPLOADS_WAITING_MAX);
-        match self.table().entry(key.clone()) {
+        match self.waiting.lock().entry(key.clone()) {
             Entry::Occupied(_) => return None,
             Entry::Vacant(vacant) => vacant.insert(sender),
         };
@@ -89,7 +84,7 @@ impl Tunnels {
         // A client may send its POST before the answer to its GET.
         let began = tokio::time::Instant::now();
         let sender = loop {
-            if let Some(sender) = self.table().get(&key).cloned() {
+            if let Some(sender) = self.waiting.lock().get(&key).cloned() {
                 break sender;
             }
             if began.elapsed() > DOWNLOAD_WAIT {

@@ -17,11 +17,12 @@
 //! Does not read files ([`super::certificates`]) or look for changed ones ([`super::reload`]).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
+use parking_lot::{Mutex, RwLock};
 use paths::{RecordCipher, TlsVersion};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::{Ticketer, default_provider};
@@ -151,7 +152,7 @@ impl TlsTerms {
     /// # Errors
     /// As for [`TlsTerms::start`]; nothing has changed.
     pub(crate) fn load(&self, source: &TlsSource) -> Result<Option<LoadedCertificate>, Error> {
-        if *self.source.lock().unwrap_or_else(PoisonError::into_inner) == *source {
+        if *self.source.lock() == *source {
             return Ok(None);
         }
         let (cache, counters) = (self.cache.as_deref(), self.counters.clone());
@@ -163,7 +164,7 @@ impl TlsTerms {
     pub(crate) fn replace(&self, loaded: LoadedCertificate) {
         let LoadedCertificate { source, mut reloader } = loaded;
         reloader.take_over(self.slot.clone());
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+        *self.source.lock() = source;
         // The thread runs as long as the sender lives, unless it panicked, which it has logged.
         let _ = self.reloaders.send(reloader);
     }
@@ -225,11 +226,11 @@ impl CertificateSlot {
     }
 
     pub(super) fn current(&self) -> Arc<CertifiedKey> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     pub(super) fn swap(&self, key: Arc<CertifiedKey>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+        *self.0.write() = key;
     }
 }
 

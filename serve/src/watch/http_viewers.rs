@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use paths::WatchedSocket;
 
 /// Record of one connection.
@@ -75,20 +76,16 @@ impl HttpViewers {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<HttpViewer>> {
-        self.listed().values().cloned().collect()
+        self.listed.lock().values().cloned().collect()
     }
 
     pub(crate) fn by_number(&self, number: u64) -> Option<Arc<HttpViewer>> {
-        self.listed().get(&number).cloned()
+        self.listed.lock().get(&number).cloned()
     }
 
     /// Returns the bytes of answers so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn listed(&self) -> MutexGuard<'_, HashMap<u64, Arc<HttpViewer>>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,7 +96,7 @@ impl HttpViewer {
         let Some(viewers) = self.viewers.upgrade() else { return };
         viewers.bytes.fetch_add(bytes, Ordering::Relaxed);
         if sum >= VIEWER_BYTES_MIN && !self.is_listed.swap(true, Ordering::Relaxed) {
-            viewers.listed().insert(self.number, self.clone());
+            viewers.listed.lock().insert(self.number, self.clone());
         }
     }
 
@@ -110,7 +107,7 @@ impl HttpViewer {
     /// Records the file that is sent next, by the hash of its name.
     pub(crate) fn note_file(&self, file: u64, name: impl FnOnce() -> String) {
         if self.file.swap(file, Ordering::Relaxed) != file {
-            *self.asset.lock().unwrap_or_else(PoisonError::into_inner) = name();
+            *self.asset.lock() = name();
         }
     }
 
@@ -123,13 +120,13 @@ impl HttpViewer {
     }
 
     pub(crate) fn asset(&self) -> String {
-        self.asset.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asset.lock().clone()
     }
 
     /// Stores the user of an admitted request.
     pub(crate) fn admit(&self, user: Option<&str>) {
         if let Some(user) = user {
-            let mut known = self.user.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.user.lock();
             if known.as_deref() != Some(user) {
                 *known = Some(user.to_owned());
             }
@@ -137,7 +134,7 @@ impl HttpViewer {
     }
 
     pub(crate) fn user(&self) -> Option<String> {
-        self.user.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.user.lock().clone()
     }
 }
 
@@ -150,7 +147,7 @@ impl Drop for ViewerGuard {
         if self.0.is_listed.load(Ordering::Relaxed)
             && let Some(viewers) = self.0.viewers.upgrade()
         {
-            viewers.listed().remove(&self.0.number);
+            viewers.listed.lock().remove(&self.0.number);
         }
     }
 }

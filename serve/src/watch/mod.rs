@@ -15,10 +15,11 @@ mod http_viewers;
 mod session_row;
 mod session_watch;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use wire::rtcp::ReceptionReport;
 
 pub(crate) use cause::CAUSES;
@@ -73,18 +74,18 @@ impl Watch {
 
     /// Returns a row for each session, now.
     pub(crate) fn rows(&self, server: &ServerState) -> Vec<SessionRow> {
-        *locked(&self.asked) = Some(Instant::now());
-        let mut sessions = locked(&self.sessions);
+        *self.asked.lock() = Some(Instant::now());
+        let mut sessions = self.sessions.lock();
         sessions.look(server, Instant::now());
         sessions.rows(server)
     }
 
     pub(crate) fn history(&self) -> Vec<HistorySample> {
-        locked(&self.history).samples()
+        self.history.lock().samples()
     }
 
     fn is_asked(&self) -> bool {
-        locked(&self.asked).is_some_and(|asked| asked.elapsed() < ASKED)
+        self.asked.lock().is_some_and(|asked| asked.elapsed() < ASKED)
     }
 }
 
@@ -101,11 +102,11 @@ pub(crate) async fn keep_watch(server: Arc<ServerState>) {
         let is_sample = sampled.is_none_or(is_due);
         if is_sample {
             sampled = Some(now);
-            locked(&server.watch.history).add(now, totals(&server));
+            server.watch.history.lock().add(now, totals(&server));
         }
         if is_sample || server.watch.is_asked() {
             let server = server.clone();
-            let look = move || locked(&server.watch.sessions).look(&server, Instant::now());
+            let look = move || server.watch.sessions.lock().look(&server, Instant::now());
             // Thousands of sessions take milliseconds, which RTSP should not wait for.
             let _ = tokio::task::spawn_blocking(look).await;
         }
@@ -121,11 +122,6 @@ fn totals(server: &ServerState) -> ServerTotals {
         late_us: counters.late_us,
         reported: server.watch.reports(),
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No statement leaves what is behind it half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Interval of looks while an administrator polls.

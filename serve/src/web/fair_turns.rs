@@ -14,9 +14,10 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use access::counted_as;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Turns at one kind of work.
@@ -73,7 +74,7 @@ impl FairTurns {
 
     fn claim_as(&self, peer: IpAddr, name: impl FnOnce(u64) -> Arc<str>) -> Claim<'_> {
         let client = counted_as(peer.to_canonical());
-        let mut guard = lock(&self.0);
+        let mut guard = self.0.lock();
         let state = &mut *guard;
         let number = state.claimed;
         state.claimed += 1;
@@ -92,7 +93,7 @@ impl Claim<'_> {
     /// Resolves when the work may be done.
     pub(super) async fn turn(&self) -> Turn {
         let given = {
-            let mut state = lock(&self.turns.0);
+            let mut state = self.turns.0.lock();
             if state.free > 0 {
                 state.free -= 1;
                 state.put_last(self.client);
@@ -109,7 +110,7 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.turns.0);
+        let mut state = self.turns.0.lock();
         let Some(own) = state.claims.get_mut(&self.client) else { return };
         own.remove(&self.number);
         if own.is_empty() {
@@ -121,7 +122,7 @@ impl Drop for Claim<'_> {
 
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.turns.0);
+        let mut state = self.0.turns.0.lock();
         // Another claim may wait in its place, where it was cancelled.
         let is_own = |(number, _): &(u64, _)| *number == self.0.number;
         if state.awaited.get(&self.0.work).is_some_and(is_own) {
@@ -132,7 +133,7 @@ impl Drop for Awaited<'_> {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let next = lock(&self.0).next();
+        let next = self.0.lock().next();
         // A client that has left meanwhile drops the turn, which hands it on.
         if let Some(next) = next {
             let _ = next.send(Turn(self.0.clone()));
@@ -161,11 +162,6 @@ impl State {
         self.rotation.retain(|other| *other != client);
         self.rotation.push_back(client);
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // No statement leaves the state half changed.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -218,7 +214,7 @@ mod tests {
         }
         drop((turn, waiting));
         drop(claims);
-        let state = lock(&turns.0);
+        let state = turns.0.lock();
         assert!(state.awaited.is_empty() && state.claims.is_empty() && state.rotation.is_empty());
         assert_eq!(state.free, 1, "each turn is given back");
         order

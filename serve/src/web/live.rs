@@ -25,10 +25,11 @@
 //! Does not wait ([`super::live_reload`]), and has no channels ([`super::channel_answers`]).
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use media::{GrowingSegments, ReadAt, RecordedStarts};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::address::VERSION;
 use super::live_dash::LiveDash;
@@ -112,7 +113,7 @@ impl LiveAsset {
 
     /// Returns its segments so far.
     pub(super) fn state(&self) -> MutexGuard<'_, LiveState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

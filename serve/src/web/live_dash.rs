@@ -23,13 +23,14 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use media::tracks::LeftOut;
 use media::{
     FragmentSource, GrowingFragments, GrowingSegment, PartLimit, RecordedPart, RecordedStreams,
 };
+use parking_lot::Mutex;
 use wire::http::{Entity, Request, Response, error};
 
 use super::address::{WebAddress, WebItem};
@@ -187,7 +188,7 @@ fn text<M: LiveMedia>(media: &M, now: SystemTime) -> Result<String, NoAsset> {
     // One guard at a time: it is the lock of all that ask.
     let live = |live: &LiveState| (live.first(), live.segments.target_s(), live.listed_s());
     let (first, target_s, listed_s) = media.with(live).ok_or(M::NOT_YET)?;
-    let mut state = media.dash().lock();
+    let mut state = media.dash().state.lock();
     let state = state.as_mut().ok_or(M::NOT_YET)?;
     if !is_complete {
         state.followed = Instant::now();
@@ -345,13 +346,9 @@ impl DashProgramme {
 }
 
 impl LiveDash {
-    fn lock(&self) -> MutexGuard<'_, Option<DashState>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// True when a player may have a dynamic description and ask for the next.
     pub(super) fn is_followed(&self) -> bool {
-        self.lock().as_ref().is_some_and(|state| state.followed.elapsed() < FOLLOWED)
+        self.state.lock().as_ref().is_some_and(|state| state.followed.elapsed() < FOLLOWED)
     }
 
     /// Returns the result of `find` among the fragments so far; reads the segments first if that
@@ -361,7 +358,7 @@ impl LiveDash {
         media: &M,
         find: impl Fn(&DashState) -> Found<T>,
     ) -> Result<Found<T>, NoAsset> {
-        if self.lock().is_none() {
+        if self.state.lock().is_none() {
             let alone = self.looking.clone().lock_owned().await;
             let media = media.clone();
             let look = move || {
@@ -370,7 +367,7 @@ impl LiveDash {
             };
             blocking(look).await?;
         }
-        Ok(self.lock().as_ref().map_or(Found::Missing, find))
+        Ok(self.state.lock().as_ref().map_or(Found::Missing, find))
     }
 
     /// Reads new segments; returns true when no more will follow. Only one caller at a time does:
@@ -390,7 +387,7 @@ impl LiveDash {
             }
             if ahead.begins {
                 let streams = media.streams(&segment).map_err(|error| media.fault(&error))?;
-                self.lock().as_mut().ok_or(M::NOT_YET)?.begin(
+                self.state.lock().as_mut().ok_or(M::NOT_YET)?.begin(
                     media.name(),
                     streams,
                     no_streams::<M>(),
@@ -423,7 +420,7 @@ impl LiveDash {
         let of = |live: &LiveState| (live.segments.first_number(), live.first(), live.began());
         let (kept, first, began) = media.with(of)?;
         let (number, begins) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let state = state.get_or_insert_with(|| DashState::new(first, began));
             state.forget_before(kept, first);
             (state.next, state.begins)
@@ -443,7 +440,7 @@ impl LiveDash {
                 streams: None,
             }
         })?;
-        let state = self.lock();
+        let state = self.state.lock();
         let programme = state.as_ref()?.programmes.back();
         let is_break = ahead.segment.as_ref().is_some_and(|segment| segment.is_break);
         let is_begun = programme.is_some_and(|one| one.first == number);
@@ -458,12 +455,13 @@ impl LiveDash {
 
     /// Adds the segment that was read, in which `part` was found.
     fn add<M: LiveMedia>(&self, media: &M, part: Option<RecordedPart>, segment: &GrowingSegment) {
-        let Some((began, number)) = self.lock().as_ref().map(|state| (state.began, state.next))
+        let Some((began, number)) =
+            self.state.lock().as_ref().map(|state| (state.began, state.next))
         else {
             return;
         };
         let late = media.with(|live| live.late_ticks(began, number, segment.is_break));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(state) = state.as_mut() else { return };
         state.next += 1;
         let Some(part) = part else { return };

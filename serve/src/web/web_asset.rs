@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use media::cmaf::{
@@ -23,6 +23,7 @@ use media::cmaf::{
 use media::text::{CueList, TextTrack, text_tracks};
 use media::tracks::MediaSample;
 use media::{Coding, ReadAt, copy_elementary};
+use parking_lot::Mutex;
 use wire::http::Entity;
 
 use super::address::{TrackList, VERSION, WebItem};
@@ -109,7 +110,7 @@ impl NewestText {
         subtitles: &[ListedSubtitle],
         make: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<Bytes> {
-        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.0.lock();
         match &*newest {
             Some((made_with, text)) if made_with == subtitles => text.clone(),
             _ => {

@@ -26,11 +26,12 @@ mod producer;
 mod replacement;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::JoinHandle as TaskHandle;
 
@@ -242,25 +243,25 @@ impl ChannelShared {
 
     /// Returns the current files and timeline.
     fn plan(&self) -> Arc<ChannelPlan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.plan.lock().clone()
     }
 
     fn set_plan(&self, plan: ChannelPlan) {
-        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+        *self.plan.lock() = Arc::new(plan);
     }
 
     /// True for a standby that does not send.
     fn stands_by(&self) -> bool {
-        let on_air = self.on_air.lock().unwrap_or_else(PoisonError::into_inner);
+        let on_air = self.on_air.lock();
         self.config.role == ChannelRole::Standby && !on_air.is_sending
     }
 
     fn note_on_air(&self, now: OnAirNow) {
-        *self.on_air.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *self.on_air.lock() = now;
     }
 
     fn row(&self, server: Option<&str>) -> ChannelRow {
-        let on_air = self.on_air.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let on_air = self.on_air.lock().clone();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (config, counters) = (&self.config, &self.counters);
         let address = |item: &WebItem| {

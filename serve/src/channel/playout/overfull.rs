@@ -9,7 +9,6 @@
 //! Sources: `media/src/ts/splice/mod.rs`, [`media::SpliceCounts::late_units`].
 //! Does not choose a rate.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::ChannelShared;
@@ -34,7 +33,7 @@ impl OverfullWatch {
         let dropped = units.saturating_sub(self.units);
         self.units = units;
         let Some(rate) = shared.config.constant_rate_kbps.filter(|_| dropped > 0) else { return };
-        let on_air = shared.on_air.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let on_air = shared.on_air.lock().clone();
         let name = on_air.entry.unwrap_or_else(|| "the end of a file".into());
         let needed = needed_bits.unwrap_or(0) / 1000;
         let fault = format!(
@@ -45,7 +44,7 @@ impl OverfullWatch {
             self.logged_at = Some(Instant::now());
             tracing::warn!("channel.{}: {fault}; {units} left out so far", shared.config.name);
         }
-        let mut overfull = shared.overfull.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overfull = shared.overfull.lock();
         *overfull = Some(Overfull { at: Instant::now(), fault });
     }
 }
@@ -53,7 +52,7 @@ impl OverfullWatch {
 impl ChannelShared {
     /// Returns the fault of the last minute, if there was one.
     pub(super) fn overfull(&self) -> Option<String> {
-        let overfull = self.overfull.lock().unwrap_or_else(PoisonError::into_inner);
+        let overfull = self.overfull.lock();
         overfull
             .as_ref()
             .filter(|last| last.at.elapsed() < SHOWN_FOR)

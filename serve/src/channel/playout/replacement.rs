@@ -13,11 +13,13 @@
 //! Does not check settings ([`check_channels`](crate::channel::check_channels) does).
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::{ChannelShared, Channels, LineupWatch, PlayoutThread, RunningChannel};
 use crate::channel::settings::ChannelConfig;
@@ -101,7 +103,7 @@ impl OpenedChannels {
     ) -> Result<OpenedChannels, Error> {
         let mut changes = ChannelChanges::default();
         let before: Vec<Arc<ChannelShared>> =
-            lock(channels).running.iter().map(|channel| channel.shared.clone()).collect();
+            channels.lock().running.iter().map(|channel| channel.shared.clone()).collect();
         let mut opened = Vec::new();
         for config in configs {
             match before.iter().find(|shared| shared.config.name == config.name) {
@@ -131,7 +133,7 @@ impl OpenedChannels {
             removed.contains(name) || changed.contains(name)
         };
         let threads: Vec<JoinHandle<()>> = {
-            let mut channels = lock(channels);
+            let mut channels = channels.lock();
             let ending = channels.running.iter_mut().filter(|channel| ends(channel));
             ending.filter_map(RunningChannel::end).collect()
         };
@@ -142,7 +144,7 @@ impl OpenedChannels {
         }
         let begun: Vec<_> = self.opened.into_iter().map(|opened| opened.begin(library)).collect();
         let ended: Vec<RunningChannel> = {
-            let mut channels = lock(channels);
+            let mut channels = channels.lock();
             let running = std::mem::take(&mut channels.running);
             let (ended, mut running): (Vec<_>, Vec<_>) = running.into_iter().partition(ends);
             running.extend(begun);
@@ -158,8 +160,4 @@ impl OpenedChannels {
         ended.iter().filter_map(|channel| channel.shared.window.as_ref()).for_each(|w| w.clear());
         self.changes
     }
-}
-
-fn lock(channels: &Mutex<Channels>) -> MutexGuard<'_, Channels> {
-    channels.lock().unwrap_or_else(PoisonError::into_inner)
 }

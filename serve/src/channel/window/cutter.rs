@@ -91,7 +91,7 @@ impl LiveCutter {
     /// Cuts the new bytes.
     pub(super) fn cut(&mut self, window: &ChannelWindow) {
         let Some(first_byte) = self.first_byte else { return };
-        let oldest = window.lock().front().map(|part| part.first_byte);
+        let oldest = window.parts.lock().front().map(|part| part.first_byte);
         let mut slot = window.live.slot();
         if slot.generation != self.generation {
             return;

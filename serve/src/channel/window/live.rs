@@ -12,11 +12,12 @@
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::store::random_identity;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -124,12 +125,12 @@ impl WindowLive {
 
     /// Records a request that waits for the next bytes.
     pub(crate) fn note_watched(&self) {
-        *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.watched.lock() = Some(Instant::now());
     }
 
     /// True while players wait for the next bytes.
     pub(super) fn is_watched(&self) -> bool {
-        let watched = *self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = *self.watched.lock();
         watched.is_some_and(|at| at.elapsed() < WATCHED)
     }
 
@@ -143,7 +144,7 @@ impl WindowLive {
     }
 
     pub(super) fn slot(&self) -> MutexGuard<'_, LiveSlot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slot.lock()
     }
 }
 
@@ -152,7 +153,7 @@ impl ChannelWindow {
     /// some are gone, or none were asked for.
     pub(crate) fn held(&self, bytes: Range<u64>) -> Option<Vec<HeldRange>> {
         let (mut at, end) = (bytes.start, bytes.end);
-        let parts: Vec<_> = self.lock().iter().cloned().collect();
+        let parts: Vec<_> = self.parts.lock().iter().cloned().collect();
         let mut held = Vec::with_capacity(2);
         for part in parts {
             let written = part.first_byte + part.written.load(Ordering::Acquire);
@@ -169,7 +170,7 @@ impl ChannelWindow {
 
     /// Returns the number of bytes of the channel so far.
     pub(crate) fn written(&self) -> u64 {
-        let parts = self.lock();
+        let parts = self.parts.lock();
         let last = parts.back();
         last.map_or(0, |part| part.first_byte + part.written.load(Ordering::Acquire))
     }

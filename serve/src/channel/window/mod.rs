@@ -28,11 +28,12 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use media::plan::RtpIdentity;
+use parking_lot::Mutex;
 
 pub(crate) use self::live::{HeldRange, WindowLive};
 pub(crate) use self::planner::WindowPlanner;
@@ -113,11 +114,11 @@ impl ChannelWindow {
 
     /// Returns the reason why it is shorter than configured, if it is.
     pub(crate) fn fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().clone()
     }
 
     fn set_fault(&self, fault: Option<String>) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        *self.fault.lock() = fault;
     }
 
     /// Returns the newest part that can be played; `None` until the channel has sent for a second
@@ -139,14 +140,14 @@ impl ChannelWindow {
 
     /// Drops all parts: their viewers end.
     pub(crate) fn clear(&self) {
-        let parts = std::mem::take(&mut *self.lock());
+        let parts = std::mem::take(&mut *self.parts.lock());
         parts.iter().for_each(|part| part.drop_bytes());
         self.live.begin_anew();
     }
 
     /// Returns the newest source of each part that has one, in order.
     fn planned(&self) -> Vec<Arc<Source>> {
-        self.lock().iter().filter_map(|part| part.growth.newest()).collect()
+        self.parts.lock().iter().filter_map(|part| part.growth.newest()).collect()
     }
 
     /// Returns the last part that fits, or the first one if none does.
@@ -154,10 +155,6 @@ impl ChannelWindow {
         let planned = self.planned();
         let at = planned.iter().rposition(fits).unwrap_or(0);
         planned.into_iter().nth(at)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<WindowPart>>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,7 +165,7 @@ impl WindowPart {
         self.is_dropped.store(true, Ordering::Release);
         // It refers to itself through its source.
         self.growth.set_newest(None);
-        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.opened.lock() = None;
         if let Err(error) = self.file.set_len(0) {
             tracing::warn!("freeing a part of a channel's window: {error}");
         }
@@ -177,7 +174,7 @@ impl WindowPart {
     /// Returns the file for downloads of its first `bytes`; `None` where it is gone. One open file
     /// serves all downloads until the part has grown.
     fn opened(&self, name: &str, bytes: u64) -> Option<Arc<OpenFile>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         if let Some(file) = opened.as_ref().filter(|file| file.entity().bytes >= bytes) {
             return Some(file.clone());
         }
@@ -194,20 +191,20 @@ impl WindowPart {
     }
 
     fn note_join(&self, byte: u64) {
-        self.joins.lock().unwrap_or_else(PoisonError::into_inner).push(byte);
+        self.joins.lock().push(byte);
     }
 
     /// Removes the bytes from `start` on at which another programme begins; returns them counted
     /// from `start`.
     fn joins_from(&self, start: u64) -> Vec<u64> {
-        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joins = self.joins.lock();
         let from = joins.partition_point(|&byte| byte < start);
         joins.drain(from..).map(|byte| byte - start).collect()
     }
 
     /// Returns the bytes before `end` at which another programme begins, each once.
     fn take_joins(&self, end: u64) -> Vec<u64> {
-        let mut joins = self.joins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joins = self.joins.lock();
         let until = joins.partition_point(|&byte| byte < end);
         joins.drain(..until).collect()
     }

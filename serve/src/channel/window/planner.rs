@@ -123,7 +123,7 @@ fn follow(windows: &[Arc<ChannelWindow>], planned: &mut Vec<(Arc<ChannelWindow>,
 impl PartScans {
     /// Cuts the new bytes of a window; plans it if that `is_due`.
     pub(super) fn look(&mut self, window: &Arc<ChannelWindow>, piece: &mut [u8], is_due: bool) {
-        let parts: Vec<_> = window.lock().iter().cloned().collect();
+        let parts: Vec<_> = window.parts.lock().iter().cloned().collect();
         // Scans of dropped parts are removed.
         let mut before = std::mem::take(&mut self.scans);
         for part in parts {
@@ -209,7 +209,7 @@ fn publish(
     };
     let source = Arc::new(asset.in_window(place)).opened(media);
     // Under the lock: a part that is dropped meanwhile keeps no source.
-    let parts = window.lock();
+    let parts = window.parts.lock();
     if parts.iter().any(|one| std::ptr::eq(&**one, part)) {
         part.growth.set_newest(Some(source));
     }

@@ -201,9 +201,10 @@ fn present_goes_on_in_memory_when_the_disk_is_full() {
     assert!(scene.window.fault().expect("it is told").contains("in memory"));
     assert_eq!(parts.iter().filter(|part| part.media.bytes() == 0).count(), 0, "none is empty");
     let in_memory = |part: &&Arc<WindowPart>| part.is_in_memory;
-    let held = scene.window.lock().iter().filter(in_memory).count();
+    let held = scene.window.parts.lock().iter().filter(in_memory).count();
     assert!((1..=7).contains(&held), "{held} parts in memory");
-    let first = scene.window.lock().iter().find(in_memory).expect("there are some").first_packet;
+    let first =
+        scene.window.parts.lock().iter().find(in_memory).expect("there are some").first_packet;
     let parts: Vec<_> =
         parts.into_iter().filter(|part| part.asset.first_packet() >= first).collect();
     for pair in parts.windows(2) {
@@ -276,7 +277,7 @@ fn segments_are_the_bytes_that_were_sent_and_gone_when_their_part_is() {
     assert!(segments.iter().filter(is_joined).count() > 1, "segments lie in two parts");
     // Other addresses name nothing.
     assert!(live.with("1-2-3.1", ranges).is_none());
-    let oldest = scene.window.lock().pop_front().unwrap();
+    let oldest = scene.window.parts.lock().pop_front().unwrap();
     let file = scene.window.held(segments[1].clone()).unwrap().swap_remove(0).file;
     oldest.drop_bytes();
     assert!(scene.window.read(segments[0].clone()).is_none(), "its part is gone");

@@ -19,13 +19,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::plan::RtpIdentity;
 use media::store::random_identity;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use parking_lot::Mutex;
 
 use super::{ChannelWindow, PART_SECONDS_MIN, PARTS, WindowPart};
 use crate::library::growing_file::Growth;
@@ -167,7 +168,7 @@ impl WindowWriter {
         if let Some(writing) = self.part.take() {
             // The next part has its numbers, where nothing of it was written.
             if writing.bytes == 0 {
-                self.window.lock().retain(|part| !Arc::ptr_eq(part, &writing.part));
+                self.window.parts.lock().retain(|part| !Arc::ptr_eq(part, &writing.part));
                 return writing.part.drop_bytes();
             }
             let ts_packets = writing.bytes / TS_PACKET_BYTES as u64;
@@ -222,7 +223,7 @@ impl WindowWriter {
         if self.folder.is_some() && !part.is_in_memory {
             self.window.set_fault(None);
         }
-        self.window.lock().push_back(part.clone());
+        self.window.parts.lock().push_back(part.clone());
         self.part = Some(Writing { part, bytes: 0 });
     }
 
@@ -230,7 +231,7 @@ impl WindowWriter {
     fn evict(&self, now: u64) {
         let oldest = now.saturating_sub(self.window.reach.kept_ticks());
         loop {
-            let mut parts = self.window.lock();
+            let mut parts = self.window.parts.lock();
             // A part ends where the next one begins; the last of them has just ended.
             let ends_at = parts.get(1).map_or(now, |next| next.first_ticks);
             if parts.is_empty() || ends_at > oldest {
@@ -252,7 +253,7 @@ impl WindowWriter {
     /// one that viewers of the present read.
     fn give_way(&mut self, error: &io::Error) {
         self.in_memory_until = Some(Instant::now() + RETRY_EVERY);
-        let mut parts = self.window.lock();
+        let mut parts = self.window.parts.lock();
         if parts.len() > 1
             && let Some(oldest) = parts.pop_front()
         {
@@ -278,7 +279,7 @@ impl WindowWriter {
         if self.folder.is_none() {
             return;
         }
-        let mut parts = self.window.lock();
+        let mut parts = self.window.parts.lock();
         while parts.iter().filter(|part| part.is_in_memory).count() > MEMORY_PARTS_MAX {
             parts.pop_front().iter().for_each(|part| part.drop_bytes());
         }

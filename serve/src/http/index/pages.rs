@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use super::gzip::Packed;
 use super::rows::RowFormat;
@@ -119,12 +121,12 @@ impl Page {
     }
 
     pub(super) fn find_packed(&self, key: &PackedKey) -> Option<Arc<Packed>> {
-        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        let packed = self.packed.lock();
         packed.iter().find(|(known, _)| known == key).map(|(_, packed)| packed.clone())
     }
 
     pub(super) fn keep_packed(&self, key: PackedKey, made: &Arc<Packed>) {
-        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut packed = self.packed.lock();
         if packed.len() == PACKED_MAX {
             packed.pop_front();
         }

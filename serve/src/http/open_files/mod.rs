@@ -29,10 +29,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{Interest, Ready};
 use tokio::task::spawn_blocking;
@@ -137,7 +138,7 @@ impl OpenFiles {
         if is_short {
             // Kept files are dropped to make room.
             drop(opened);
-            self.table().clear();
+            self.table.lock().clear();
             opened = open(name, folder).await;
         }
         let (file, metadata) = opened?;
@@ -153,7 +154,7 @@ impl OpenFiles {
 
     /// Returns a kept file, unless its name leads elsewhere now.
     fn kept(&self, name: &str, tick: u64, folder: &Folder) -> Option<Arc<OpenFile>> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.read_at < tick {
             table.read_at = self.ticks.load(Ordering::Relaxed);
             table.read_events();
@@ -178,7 +179,7 @@ impl OpenFiles {
     /// True when this name is among those that were asked for lately; remembers it.
     fn is_asked_again(&self, name: &str) -> bool {
         let hash = self.hasher.hash_one(name) | 1;
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let index = (hash >> 32) as usize % ASKED;
         std::mem::replace(&mut table.asked[index], hash) == hash
     }
@@ -195,7 +196,7 @@ impl OpenFiles {
         if needs_descriptor && self.descriptors_max == 0 {
             return None;
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.drop_file(name);
         let watch = table.watches.as_mut()?.add(name, folder, file.as_fd())?;
         // The watch reports a change from here on, and this look shows an earlier one.
@@ -218,7 +219,7 @@ impl OpenFiles {
 
     /// Follows the changes of kept files until it is dropped.
     pub(crate) async fn watch(self: Arc<Self>) {
-        let inotify = self.table().watches.as_ref().map(Watches::descriptor);
+        let inotify = self.table.lock().watches.as_ref().map(Watches::descriptor);
         let Some(inotify) = inotify else { return };
         #[expect(
             deprecated,
@@ -233,17 +234,12 @@ impl OpenFiles {
                 biased;
                 ready = inotify.readable() => {
                     let Ok(mut ready) = ready else { return };
-                    self.table().read_events();
+                    self.table.lock().read_events();
                     ready.clear_ready_matching(Ready::READABLE);
                 }
-                _ = sweep.tick() => self.table().drop_unused(),
+                _ = sweep.tick() => self.table.lock().drop_unused(),
             }
         }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // A table left half changed by a panic keeps a file too many or too few.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

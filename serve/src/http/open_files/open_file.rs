@@ -11,9 +11,10 @@
 use std::fs::{File, Metadata};
 use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use paths::MappedFile;
 use rustix::fs::fstatfs;
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
@@ -199,13 +200,13 @@ struct Residence(Mutex<Vec<u32>>);
 
 impl Residence {
     fn is_fresh(&self, part: u64, now_s: u32) -> bool {
-        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.0.lock();
         let seen = usize::try_from(part).ok().and_then(|part| parts.get(part));
         seen.is_some_and(|&seen| seen != 0 && now_s.wrapping_sub(seen) < FRESH_S)
     }
 
     fn note(&self, part: u64, now_s: u32, of: u64) {
-        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.0.lock();
         let (Ok(part), Ok(of)) = (usize::try_from(part), usize::try_from(of)) else { return };
         if of > PARTS_MAX {
             return;

@@ -47,7 +47,7 @@ impl Place {
     }
 
     fn kept(&self) -> usize {
-        self.files.table().by_name.len()
+        self.files.table.lock().by_name.len()
     }
 
     /// Requests a file until it is kept.
@@ -79,7 +79,7 @@ async fn a_file_is_kept_from_its_second_request_on() {
     }
     let (small, again) = (place.find("small").await.unwrap(), place.find("small").await.unwrap());
     assert!(Arc::ptr_eq(&small, &again));
-    let table = place.files.table();
+    let table = place.files.table.lock();
     assert_eq!((table.by_name.len(), table.descriptors, table.held_bytes), (3, 1, 5));
 }
 
@@ -140,7 +140,7 @@ async fn every_change_shows_in_the_next_request() {
             apply(&place);
             let expected = fs::read(place.path(name)).unwrap();
             assert!(place.content(name).await == expected, "{change}, {bytes} bytes");
-            place.files.table().clear();
+            place.files.table.lock().clear();
         }
         place.keep(name).await;
         fs::remove_file(place.path(name)).unwrap();
@@ -157,7 +157,7 @@ async fn a_change_without_an_event_shows_after_a_second() {
     fs::write(place.path("file"), "old").unwrap();
     place.keep("file").await;
     {
-        let mut table = place.files.table();
+        let mut table = place.files.table.lock();
         table.watches.as_mut().unwrap().clear();
         let kept = table.by_name.get_mut("file").unwrap();
         kept.looked -= LOOK_EVERY;
@@ -166,7 +166,7 @@ async fn a_change_without_an_event_shows_after_a_second() {
     // The new content has another length: a time has the grain of a clock tick.
     fs::write(place.path("file"), "newer").unwrap();
     let looked_at = |looked: Instant| {
-        place.files.table().by_name.get_mut("file").unwrap().looked = looked;
+        place.files.table.lock().by_name.get_mut("file").unwrap().looked = looked;
     };
     // An hour ahead: the second does not pass before the request.
     looked_at(Instant::now() + Duration::from_secs(3600));
@@ -184,7 +184,7 @@ async fn a_name_that_leads_to_a_link_is_opened_anew() {
     place.keep("file").await;
     {
         // As where the kernel reports no change.
-        let mut table = place.files.table();
+        let mut table = place.files.table.lock();
         table.watches.as_mut().unwrap().clear();
         table.by_name.get_mut("file").unwrap().looked -= LOOK_EVERY;
     }
@@ -205,7 +205,7 @@ async fn a_file_of_tmpfs_is_kept_too() {
     for _ in 0..2 {
         files.find("file", files.tick(), &served, |_| false).await.unwrap();
     }
-    assert_eq!(files.table().by_name.len(), 1);
+    assert_eq!(files.table.lock().by_name.len(), 1);
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn limits_hold_and_the_used_stay() {
             place.find("0").await.unwrap();
         }
     }
-    let table = place.files.table();
+    let table = place.files.table.lock();
     assert_eq!((table.by_name.len(), table.descriptors), (5, 5));
     assert!(table.by_name.contains_key("0"), "asked for all the time");
     assert_eq!(table.watches.as_ref().unwrap().count(), (5, 1));
@@ -259,10 +259,10 @@ async fn held_bodies_are_bounded_and_the_unused_are_dropped() {
     }
     assert_eq!(place.kept(), fitting);
     place.find(&format!("a/{}", fitting + 8)).await.unwrap();
-    place.files.table().drop_unused();
+    place.files.table.lock().drop_unused();
     assert_eq!(place.kept(), 1);
-    place.files.table().drop_unused();
-    let table = place.files.table();
+    place.files.table.lock().drop_unused();
+    let table = place.files.table.lock();
     assert_eq!((table.by_name.len(), table.held_bytes, table.by_age.len()), (0, 0, 0));
     assert_eq!(table.watches.as_ref().unwrap().count(), (0, 0), "no watch is left behind");
 }
