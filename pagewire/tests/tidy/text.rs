@@ -37,20 +37,13 @@ pub(crate) fn names_folder(line: &str, folder: &str) -> bool {
 /// The text with comments and literals blanked, line by line where it was.
 pub(crate) fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut before = ' ';
-    while let Some(c) = rest.chars().next() {
-        let in_word = before.is_alphanumeric() || before == '_';
-        let length = literal_bytes(rest, in_word);
-        if length == 0 {
-            code.push(c);
-            rest = &rest[c.len_utf8()..];
-        } else {
-            let blank = |c| if c == '\n' { '\n' } else { ' ' };
-            code.extend(rest[..length].chars().map(blank));
-            rest = &rest[length..];
+    for piece in pieces(text) {
+        match piece {
+            Piece::Code(letter) => code.push(letter),
+            Piece::Literal(text) => {
+                code.extend(text.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+            }
         }
-        before = c;
     }
     code
 }
@@ -58,21 +51,37 @@ pub(crate) fn code_of(text: &str) -> String {
 /// Line number and text, from the slashes on, of each comment that ends with its line.
 pub(crate) fn line_comments(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
-    let mut at = 0;
     let mut line = 1;
-    let mut before = ' ';
-    while let Some(c) = text[at..].chars().next() {
-        let in_word = before.is_alphanumeric() || before == '_';
-        let length = literal_bytes(&text[at..], in_word).max(c.len_utf8());
-        let token = &text[at..at + length];
-        if token.starts_with("//") {
-            found.push((line, token));
+    for piece in pieces(text) {
+        match piece {
+            Piece::Code(letter) => line += usize::from(letter == '\n'),
+            Piece::Literal(text) => {
+                if text.starts_with("//") {
+                    found.push((line, text));
+                }
+                line += text.matches('\n').count();
+            }
         }
-        line += token.matches('\n').count();
-        at += length;
-        before = c;
     }
     found
+}
+
+/// A letter of code, or a whole comment, string or character literal.
+enum Piece<'a> {
+    Code(char),
+    Literal(&'a str),
+}
+
+fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let (mut rest, mut before) = (text, ' ');
+    std::iter::from_fn(move || {
+        let c = rest.chars().next()?;
+        let length = literal_bytes(rest, before.is_alphanumeric() || before == '_');
+        before = c;
+        let piece;
+        (piece, rest) = rest.split_at(length.max(c.len_utf8()));
+        Some(if length == 0 { Piece::Code(c) } else { Piece::Literal(piece) })
+    })
 }
 
 /// Bytes of the comment, string or character literal that `text` begins with; 0 for none.
