@@ -32,7 +32,7 @@ impl PlayScale {
         self.0 < 0
     }
 
-    /// How many times as fast, without the direction.
+    /// Factor of the speed, without the direction.
     pub const fn factor(self) -> u64 {
         self.0.unsigned_abs() as u64
     }
