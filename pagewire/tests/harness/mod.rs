@@ -84,7 +84,12 @@ pub(crate) struct Place(Arc<TempDir>);
 
 impl Place {
     pub(crate) fn new() -> Place {
-        let temporary = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        Place::below(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    /// Makes them below a folder other than the one that cargo gives to tests.
+    pub(crate) fn below(folder: &Path) -> Place {
+        let temporary = TempDir::new_in(folder).expect("a temporary folder");
         let place = Place(Arc::new(temporary));
         fs::create_dir(place.folder()).expect("a folder to serve");
         place
