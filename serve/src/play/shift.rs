@@ -34,13 +34,4 @@ impl Shift {
             timestamp: timestamp.wrapping_sub(source.holding(to).timestamp_of(to)),
         }
     }
-
-    /// Returns the shift with which packet `to` continues in place of packet `from`.
-    pub(crate) fn jump(self, source: &Arc<Source>, from: u64, to: u64) -> Shift {
-        let start = |packet: u64| source.holding(packet).timestamp_of(packet);
-        Shift {
-            sequence: self.sequence.wrapping_add(from.wrapping_sub(to) as u16),
-            timestamp: self.timestamp.wrapping_add(start(from).wrapping_sub(start(to))),
-        }
-    }
 }

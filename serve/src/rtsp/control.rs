@@ -25,10 +25,9 @@ use crate::pacer::{Event, StreamEnd};
 use crate::play::Progress;
 use crate::play::icmp_faults::Voices;
 use crate::random::random_u32;
+use crate::rtsp::play_span::PlaySpan;
 use crate::rtsp::session_transport::SessionTransport;
-use crate::rtsp::stream_session::{
-    Played, RtpStream, SessionContent, SessionControl, StreamSession,
-};
+use crate::rtsp::stream_session::{RtpStream, SessionContent, SessionControl, StreamSession};
 use crate::server_state::ServerState;
 
 /// Runs the housekeeping until it is aborted.
@@ -85,14 +84,10 @@ pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &s
 /// Adds a line for the session to the access log.
 fn log_access(server: &ServerState, session: &StreamSession, progress: &Progress) {
     let Some(log) = &server.access_log else { return };
-    let name = match &session.content {
-        SessionContent::Stream(source) => source.asset.name.to_string(),
-        SessionContent::Tracks(source) => source.asset.name.to_string(),
-    };
     log.write(AccessLine {
         address: session.peer.to_canonical(),
         user: session.user.get().cloned(),
-        request: format!("PLAY /{} RTSP/1.0", escape_path(&name)),
+        request: format!("PLAY /{} RTSP/1.0", escape_path(session.content.name())),
         status: 200,
         bytes: progress.octets,
         referer: None,
@@ -293,17 +288,18 @@ fn sender(
     // The clock of a play that follows another starts later than its first packets are sent.
     let ahead = u128::from(ahead_ticks) * u128::from(stream.clock_rate_hz);
     let ahead = (ahead / u128::from(TICKS_PER_SECOND)) as u32;
-    let rtp_timestamp = match control.played(&session.content) {
-        Played::Stream(source) => {
-            source.asset.timestamp(ticks).wrapping_add(control.shift.timestamp)
+    let rtp_timestamp = match &control.span {
+        PlaySpan::Packets(span) => {
+            span.source.asset.timestamp(ticks).wrapping_add(span.shift.timestamp)
         }
-        Played::Tracks(source) => {
+        PlaySpan::Samples(span) => {
+            let source = &span.source;
             let presented = source.asset.presentation.presented_of_due(ticks);
             let track = match &session.content {
                 SessionContent::Tracks(whole) => &whole.asset.presentation.tracks()[stream.track],
                 SessionContent::Stream(_) => &source.asset.presentation.tracks()[0],
             };
-            track.timestamp(presented + control.shift_ticks)
+            track.timestamp(presented + span.shift_ticks)
         }
     };
     rtcp::SenderInfo {
@@ -330,7 +326,8 @@ fn over(server: &ServerState, event: Event) {
             }
             control.catch_up(&session);
             control.state.ended();
-            (control.resume, control.is_paused) = (0, false);
+            control.span.rewind();
+            control.is_paused = false;
             drop(control);
             tokio::spawn(farewell(session, event.play));
         }

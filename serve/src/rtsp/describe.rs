@@ -14,7 +14,7 @@ use wire::sdp::{Description, TrackDescription};
 
 use super::RtspConnection;
 use super::play_range::duration;
-use super::play_tracks::named_end_ticks;
+use super::play_span::named_end_ticks;
 use crate::library::asset::LibraryAsset;
 
 impl RtspConnection {

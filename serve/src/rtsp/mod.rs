@@ -24,9 +24,10 @@ mod describe;
 pub(crate) mod media_ports;
 mod pending_play;
 mod play;
+mod play_change;
 mod play_queue;
 mod play_range;
-mod play_tracks;
+mod play_span;
 #[cfg(test)]
 pub(crate) mod player;
 mod resume_position;
@@ -36,6 +37,7 @@ mod setup;
 pub(crate) mod stream_session;
 pub(crate) mod tls_relay;
 pub(crate) mod tunnels;
+mod wanted_play;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

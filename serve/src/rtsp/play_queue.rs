@@ -27,18 +27,13 @@
 
 use std::sync::Arc;
 
-use media::tracks::Entry;
-use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
-use wire::rtsp::{PlayRequest, Request, Response};
+use wire::rtsp::{PlayRequest, Request, Response, SessionState};
 
 use super::pending_play::PendingPlay;
-use super::play_tracks::other_ticks;
-use super::resume_position::coordinates;
-use super::stream_session::{Played, SessionContent, SessionControl, StreamSession};
-use crate::library::asset::Source;
-use crate::library::track_asset::TrackSource;
-use crate::pacer::{PlayStart, StreamLead, TrackPlace, TrackStart};
-use crate::play::{Shift, Speed};
+use super::play_span::{PacketSpan, PlaySpan, SampleSpan};
+use super::stream_session::{SessionControl, StreamSession};
+use super::wanted_play::{WantedMedia, WantedPlay};
+use crate::play::Speed;
 
 /// A play that is accepted and waits for the preceding plays to end.
 pub(crate) struct QueuedPlay {
@@ -46,20 +41,13 @@ pub(crate) struct QueuedPlay {
     pub(super) number: u64,
     /// The request as received.
     asked: PlayRequest,
-    /// First packet and end; due times for tracks.
-    pub(super) from: u64,
-    pub(super) end: u64,
-    pub(super) shift: Shift,
-    pub(super) shift_ticks: i64,
-    trick: Option<Arc<TrackSource>>,
+    pub(super) span: PlaySpan,
     speed: Speed,
     /// First sequence number of the first stream, if it is known.
     pub(super) sequence: Option<u16>,
-    /// Presentation time of its start; for tracks only.
-    pub(super) presented_ticks: i64,
 }
 
-/// Effect of a PLAY while another is under way.
+/// Effect of a PLAY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlayPlace {
     AtOnce,
@@ -68,16 +56,6 @@ pub(super) enum PlayPlace {
     Queued,
     /// The queue is full.
     Refused,
-}
-
-/// End of the last play that was requested.
-struct QueueEnd {
-    /// Sequence number that follows on the first stream, if it is known.
-    sequence: Option<u16>,
-    /// Timestamp that follows on the first stream.
-    timestamp: u32,
-    /// End of all media sent until then, on the timeline of RTP timestamps, in ticks.
-    ticks: i64,
 }
 
 impl SessionControl {
@@ -90,128 +68,65 @@ impl SessionControl {
         while self.queue.front().is_some_and(|next| next.number <= progress.play) {
             let begun = self.queue.pop_front().expect("it has a front");
             (self.under_way, self.asked) = (begun.number, Some(begun.asked));
-            (self.resume, self.end, self.is_paused) = (begun.from, begun.end, false);
-            (self.shift_ticks, self.trick, self.speed) =
-                (begun.shift_ticks, begun.trick, begun.speed);
-            self.shift = progress.shift;
-        }
-    }
-
-    /// Returns the effect of this request while a play is under way. `names_start` is false for a
-    /// request that continues from the current position.
-    pub(super) fn place_of(
-        &self,
-        content: &SessionContent,
-        asked: &PlayRequest,
-        names_start: bool,
-    ) -> PlayPlace {
-        let (played, end) = self.last(content);
-        if !names_start || !is_piece(&played, end) {
-            return PlayPlace::AtOnce;
-        }
-        let last = self.queue.back().map_or(self.asked, |last| Some(last.asked));
-        behind_a_piece(asked, last, self.queue.len())
-    }
-
-    /// Returns the content of the last play that was requested, and its end.
-    fn last<'a>(&'a self, content: &'a SessionContent) -> (Played<'a>, u64) {
-        match self.queue.back() {
-            Some(last) => (Played::of(last.trick.as_ref(), content), last.end),
-            None => (self.played(content), self.end),
-        }
-    }
-
-    fn queue_end(&self, content: &SessionContent) -> QueueEnd {
-        let (played, end) = self.last(content);
-        let (shift, shift_ticks, knows_sequence) = match self.queue.back() {
-            Some(last) => (last.shift, last.shift_ticks, last.sequence.is_some()),
-            None => (self.shift, self.shift_ticks, true),
-        };
-        match played {
-            Played::Stream(source) => {
-                let (sequence, timestamp) = coordinates(source, shift, end);
-                let first = source.asset.plan.identity().first_timestamp;
-                let units = i64::from(timestamp.wrapping_sub(first));
-                let sequence = knows_sequence.then_some(sequence);
-                QueueEnd { sequence, timestamp, ticks: units * TICKS_PER_TIMESTAMP as i64 }
-            }
-            Played::Tracks(source) => {
-                let presentation = &source.asset.presentation;
-                let end = presentation.duration_ticks().min(end);
-                let ticks = presentation.presented_behind(end) + shift_ticks;
-                let timestamp = presentation.tracks()[0].timestamp(ticks);
-                QueueEnd { sequence: None, timestamp, ticks }
+            (self.span, self.speed, self.is_paused) = (begun.span, begun.speed, false);
+            if let PlaySpan::Packets(span) = &mut self.span {
+                span.shift = progress.shift;
             }
         }
     }
 
-    /// Queues packets `from..end` of a transport stream.
-    pub(super) fn queue_stream(
-        &mut self,
-        session: &Arc<StreamSession>,
-        (asked, speed): (PlayRequest, Speed),
-        source: &Arc<Source>,
-        (from, end): (u64, u64),
-        lead: Option<&StreamLead>,
-    ) -> PendingPlay {
-        let behind = self.queue_end(&session.content);
-        let landing = (behind.sequence.unwrap_or_default(), behind.timestamp);
-        let lead = lead.filter(|lead| lead.is_of(&(from..end)));
-        let shift = Shift::landing(source, landing, from).behind(lead);
-        let (held, lead) = (source.holding(from), lead.cloned());
-        let start = PlayStart::Stream { source: held, shift, speed, packets: from..end, lead };
-        let (shift_ticks, trick, sequence) = (self.shift_ticks, None, behind.sequence);
-        let (number, presented_ticks) = (self.next_number(), 0);
-        self.queue.push_back(QueuedPlay {
-            number,
-            asked,
-            from,
-            end,
-            shift,
-            shift_ticks,
-            trick,
-            speed,
-            sequence,
-            presented_ticks,
-        });
-        PendingPlay { session: session.clone(), play: number, start }
+    /// Returns the effect of this request in a session that was in state `before`.
+    pub(super) fn place_of(&self, wanted: &WantedPlay, before: SessionState) -> PlayPlace {
+        let last = self.queue.back().map_or(&self.span, |last| &last.span);
+        if before == SessionState::Ready {
+            PlayPlace::AtOnce
+        } else if self.continues_with(wanted) {
+            PlayPlace::Repeats
+        } else if !wanted.names_start() || !last.is_piece() {
+            PlayPlace::AtOnce
+        } else {
+            let asked = self.queue.back().map_or(self.asked, |last| Some(last.asked));
+            behind_a_piece(&wanted.asked, asked, self.queue.len())
+        }
     }
 
-    /// Queues tracks, or the pictures of a file at another rate, from a random-access point to a
-    /// due time.
-    pub(super) fn queue_tracks(
+    /// True if the current play, continued, is what the request asks for.
+    fn continues_with(&self, wanted: &WantedPlay) -> bool {
+        !wanted.names_start()
+            && wanted.is_content_of(&self.span)
+            && wanted.named_end().is_none_or(|end| end == self.span.end())
+            && self.speed == wanted.speed
+    }
+
+    /// Queues a play that names its start.
+    pub(super) fn queue(
         &mut self,
         session: &Arc<StreamSession>,
-        (asked, speed): (PlayRequest, Speed),
-        source: &Arc<TrackSource>,
-        (entry, limit_ticks): (Entry, u64),
+        wanted: &WantedPlay,
     ) -> PendingPlay {
-        let behind = self.queue_end(&session.content);
-        let presented_ticks = entry.presented_ticks as i64;
-        let shift_ticks = behind.ticks - presented_ticks;
-        let place = TrackPlace {
-            leading_ticks: entry.due_ticks,
-            other_ticks: other_ticks(&source.asset.presentation, entry),
-            shift_ticks,
+        let last = self.queue.back();
+        let (next, time) = last.map_or(&self.span, |last| &last.span).behind();
+        // Behind samples that are queued or under way, the pacer alone counts sequence numbers.
+        let next = next.filter(|_| last.is_none_or(|last| last.sequence.is_some()));
+        let sequence = next.unwrap_or_default();
+        let (span, start) = match &wanted.media {
+            WantedMedia::Packets { source, from, end, lead } => {
+                let from = source.playable(from.unwrap_or_default());
+                let range = (from, end.unwrap_or_else(|| source.limit()));
+                let span = PacketSpan::landing(source, range, (sequence, time.timestamp));
+                let (span, start) = span.start(wanted.speed, span.lead(lead.as_ref()));
+                (PlaySpan::Packets(span), start)
+            }
+            WantedMedia::Samples { source, entry, end_ticks } => {
+                let entry = entry.unwrap_or_else(|| source.asset.presentation.entry(0));
+                let range = (entry, end_ticks.unwrap_or(u64::MAX));
+                let span = SampleSpan::landing(source, range, Some(time));
+                let start = span.start(wanted.speed, sequence, Some(span.place()));
+                (PlaySpan::Samples(span), start)
+            }
         };
-        // Tracks continue their own sequence numbers; the pacer counts those of a transport stream.
-        let sequence = behind.sequence.unwrap_or_default();
-        let (source, at) = (source.clone(), Some(place));
-        let trick = source.asset.is_trick().then(|| source.clone());
-        let start = PlayStart::Tracks(TrackStart { source, sequence, speed, at, limit_ticks });
-        let number = self.next_number();
-        self.queue.push_back(QueuedPlay {
-            number,
-            asked,
-            from: entry.due_ticks,
-            end: limit_ticks,
-            shift: self.shift,
-            shift_ticks,
-            trick,
-            speed,
-            sequence: behind.sequence,
-            presented_ticks,
-        });
+        let (asked, speed, number) = (wanted.asked, wanted.speed, self.next_number());
+        self.queue.push_back(QueuedPlay { number, asked, span, speed, sequence: next });
         PendingPlay { session: session.clone(), play: number, start }
     }
 
@@ -241,28 +156,8 @@ pub(super) fn refusal(request: &Request) -> Response {
         .reason(format!("{QUEUED_MAX} plays are queued already; PAUSE discards them"))
 }
 
-/// True for a play whose end lies before that of the file.
-fn is_piece(played: &Played<'_>, end: u64) -> bool {
-    let (all_ticks, end_ticks) = match played {
-        Played::Stream(source) if source.asset.continues() => return end < source.limit(),
-        Played::Stream(source) => {
-            let plan = &source.asset.plan;
-            (plan.duration_ticks(), plan.ticks(end.min(plan.packets())))
-        }
-        Played::Tracks(source) => (source.asset.presentation.duration_ticks(), end),
-    };
-    is_before_end(end_ticks, all_ticks)
-}
-
-/// True if a play ends before a file of this duration does, by more than clients' rounding.
-fn is_before_end(end_ticks: u64, all_ticks: u64) -> bool {
-    all_ticks.saturating_sub(end_ticks) > END_ROUNDING_TICKS
-}
-
 /// Most queued plays of a session.
 const QUEUED_MAX: usize = 8;
-/// A client may round the end of the file to one decimal.
-const END_ROUNDING_TICKS: u64 = TICKS_PER_SECOND / 10;
 
 #[cfg(test)]
 mod tests {
@@ -297,15 +192,5 @@ mod tests {
         assert_eq!(of(piece(10, Some(2.0)), 0), PlayPlace::Repeats);
         assert_eq!(of(piece(10, Some(2.0)), QUEUED_MAX), PlayPlace::Repeats);
         assert_eq!(of(piece(10, None), 0), PlayPlace::Queued, "at another rate");
-    }
-
-    #[test]
-    fn the_end_of_the_film_is_no_end_however_it_is_rounded() {
-        let ticks = |ms: u64| ms * TICKS_PER_SECOND / 1000;
-        for named_ms in [12_008, 12_000, 11_909, 12_330] {
-            assert!(!is_before_end(ticks(named_ms), ticks(12_008)), "{named_ms}");
-        }
-        assert!(!is_before_end(u64::MAX, ticks(12_008)), "an open end");
-        assert!(is_before_end(ticks(11_900), ticks(12_008)));
     }
 }

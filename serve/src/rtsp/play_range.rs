@@ -1,32 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Maps the range of a PLAY to packets.
+//! Maps the range of a PLAY to packets, or to samples of tracks.
 //!
-//! Clock times (§3.7) apply to channels only, whose last packet is on the air now.
+//! Clock times (§3.7) apply to channels only, whose last packet is on the air now. Tracks begin
+//! with the last random-access point of the pictures at or before the requested time.
 //!
 //! Costs two binary searches in the plan.
 //!
-//! Sources: RFC 2326 §3.6, §3.7, §10.5.
+//! Sources: RFC 2326 §3.6, §3.7, §10.5, §12.34.
 //! Does not parse ranges ([`wire::rtsp`] does).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use media::tracks::Entry;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use wire::rtsp::{NptRange, NptStart, RangeUnit};
 
 use crate::channel::window::ChannelWindow;
 use crate::library::asset::Source;
+use crate::library::track_asset::TrackSource;
 use crate::play::ticks;
 
-/// Range in packets; `None` for an end that the client left open.
-pub(super) struct Wanted {
+/// Range in packets. `from` is `None` if play continues from the current position; `end` is `None`
+/// if the client left it open.
+pub(super) struct PacketRange {
     pub(super) from: Option<u64>,
     pub(super) end: Option<u64>,
+}
+
+/// Range in samples.
+pub(super) struct SampleRange {
+    /// Start of the range; `None` if play continues from the current position.
+    pub(super) entry: Option<Entry>,
+    /// Due time before which packets are sent.
+    pub(super) end_ticks: u64,
 }
 
 /// Finds a range in the plan. It begins at the entry at or before its start (RFC 2326 §10.5 lets
 /// the server choose the nearest playable position and name it in its Range header). Returns `None`
 /// for a range beyond the end or one that ends before it begins.
-pub(super) fn resolve(source: &Source, range: NptRange, unit: RangeUnit) -> Option<Wanted> {
+pub(super) fn packet_range(
+    source: &Source,
+    range: NptRange,
+    unit: RangeUnit,
+) -> Option<PacketRange> {
     match (source.asset.window(), unit) {
         (Some(window), RangeUnit::Clock) => return resolve_in(window, by_channel(window, range)?),
         (Some(window), _) => return resolve_in(window, range),
@@ -50,14 +66,69 @@ pub(super) fn resolve(source: &Source, range: NptRange, unit: RangeUnit) -> Opti
     };
     let end =
         end.map(|end| plan.packets_presented_before(end).max(from.map_or(1, |from| from + 1)));
-    Some(Wanted { from, end: end.filter(|&end| end < source.end()) })
+    Some(PacketRange { from, end: end.filter(|&end| end < source.end()) })
+}
+
+/// Finds a range in the presentation. Returns `None` for a range that ends before it begins, or
+/// begins beyond both the end and the announced end. A start between the two maps to the end of the
+/// media, since a player seeks to any position that its seek bar shows.
+pub(super) fn sample_range(
+    source: &TrackSource,
+    range: NptRange,
+    announced_ticks: u64,
+) -> Option<SampleRange> {
+    let presentation = &source.asset.presentation;
+    let timeline = source.asset.timeline();
+    let file_end = timeline.file_end_ticks();
+    let end = range.end.map(presented_ticks);
+    let (start, end) = match (range.start, end) {
+        (NptStart::Now, end) => (None, end),
+        (NptStart::At(start), end) => {
+            let start = presented_ticks(start);
+            // Backward play runs from the later time to the earlier, in whichever order they are
+            // named.
+            match end.filter(|_| timeline.scale().is_backwards()) {
+                Some(end) => (Some(start.max(end).min(file_end)), Some(start.min(end))),
+                None => (Some(start), end),
+            }
+        }
+    };
+    let entry = match start {
+        None => None,
+        Some(start) if timeline.scale().is_backwards() => {
+            // Backward play from time zero would be empty: players that name zero in their first
+            // PLAY (ffmpeg) mean the whole file.
+            let start = if start == 0 { file_end } else { start.min(file_end) };
+            if end.is_some_and(|end| end >= start) {
+                return None;
+            }
+            Some(presentation.entry(timeline.ticks(start)))
+        }
+        Some(start) => {
+            if end.is_some_and(|end| end <= start) || start >= file_end.max(announced_ticks) {
+                return None;
+            }
+            let start = start.min(file_end);
+            // Clients that count from the first sample received (ffmpeg) request times that are
+            // earlier by the priming, truncated to milliseconds.
+            let counted_from_first = match presentation.priming_ticks() {
+                0 => 0,
+                priming => priming.min(PRIMING_TICKS_MAX) + TICKS_PER_SECOND / 1000,
+            };
+            let wanted = if start == 0 { 0 } else { start + counted_from_first };
+            Some(presentation.entry(timeline.ticks(wanted)))
+        }
+    };
+    let limit = end.map(|end| timeline.ticks(end)).filter(|&end| end < timeline.end_ticks());
+    let end_ticks = limit.map_or(u64::MAX, |end| presentation.due_of_presented(end as i64).max(1));
+    Some(SampleRange { entry, end_ticks })
 }
 
 /// Finds a range in a channel's window. Time zero maps to the present: players request it when they
 /// mean the beginning of their own playback. A time before the window maps to its beginning. A
 /// future time maps to the present, since a player that seeks forward intends to catch up. A
 /// channel has no end, so a range has none either.
-fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
+fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<PacketRange> {
     let live = window.live_packet()?;
     let from = match range.start {
         NptStart::Now => live,
@@ -68,7 +139,7 @@ fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<Wanted> {
             window.packet_at(presented_ticks(start))?.min(live)
         }
     };
-    Some(Wanted { from: Some(from), end: None })
+    Some(PacketRange { from: Some(from), end: None })
 }
 
 /// Converts clock times to times of the channel. A future time becomes the present, and a time
@@ -106,3 +177,6 @@ pub(super) fn duration(ticks: u64) -> Duration {
     let ns = u128::from(ticks) * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
     Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
+
+/// Upper bound of audio priming: two and a half frames of AAC at 44.1 kHz last 58 ms.
+const PRIMING_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;

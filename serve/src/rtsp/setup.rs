@@ -11,7 +11,6 @@
 //! transport stream is one stream.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +32,9 @@ use crate::listener::is_exhausted;
 use crate::meter::Meters;
 use crate::pacer::media_target::{MediaTarget, StreamTarget};
 use crate::pacer::{Handle, PacedSession, PacedStream, PacedTrack, PacedTracks};
-use crate::play::{Link, Shift, Speed};
+use crate::play::{Link, Speed};
 use crate::rtsp::media_ports::{is_own_address, media_socket};
+use crate::rtsp::play_span::PlaySpan;
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 use crate::rtsp::stream_session::{
     NewSession, RtpStream, SessionContent, SessionControl, StreamSession,
@@ -277,7 +277,6 @@ impl RtspConnection {
         let rate = source.asset.plan.bits_per_second();
         let (transport, target) = self.open_transport(chosen, rate)?;
         let link = Arc::new(Link::default());
-        let end = source.limit();
         let number = self.server.sessions.number();
         let pacer = target.map(|target| {
             let stream = Box::new(PacedStream::new(source.clone(), target, link.clone()));
@@ -291,10 +290,8 @@ impl RtspConnection {
             transport,
             receiver: Mutex::default(),
         });
-        // A viewer of a channel joins at the channel's position at the time of PLAY.
-        let resume = if source.asset.window().is_some() { u64::MAX } else { 0 };
         let content = SessionContent::Stream(source);
-        Ok(self.enter(chosen, (number, content), stream, pacer, (resume..end, permit)))
+        Ok(self.enter(chosen, (number, content), stream, pacer, permit))
     }
 
     fn open_track_session(
@@ -308,8 +305,7 @@ impl RtspConnection {
         let tracks = Box::new(PacedTracks::new(source.clone(), paced));
         let pacer = self.server.pacers.add(number, PacedSession::Tracks(tracks));
         let content = SessionContent::Tracks(source);
-        let whole = 0..u64::MAX;
-        Ok(self.enter(chosen, (number, content), stream, Some(pacer), (whole, permit)))
+        Ok(self.enter(chosen, (number, content), stream, Some(pacer), permit))
     }
 
     /// Opens the transport of a track; returns its control half and its pacer half.
@@ -345,7 +341,7 @@ impl RtspConnection {
         (number, content): (u64, SessionContent),
         stream: Arc<RtpStream>,
         pacer: Option<Handle>,
-        (whole, permit): (Range<u64>, SessionPermit),
+        permit: SessionPermit,
     ) -> Arc<StreamSession> {
         let server = &self.server;
         let timeout = server.live.current().session_timeout;
@@ -354,7 +350,6 @@ impl RtspConnection {
             number,
             peer: self.peer.ip(),
             connection: self.number,
-            content,
             stream,
             pacer,
             control: SessionControl {
@@ -363,13 +358,9 @@ impl RtspConnection {
                     timeout,
                     server.limits.limits().play_within,
                 ),
-                resume: whole.start,
-                end: whole.end,
+                span: PlaySpan::whole(&content),
                 is_paused: false,
                 report_at: Duration::ZERO,
-                shift: Shift::default(),
-                shift_ticks: 0,
-                trick: None,
                 speed: Speed::ONE,
                 bye_sent: false,
                 play: 0,
@@ -377,6 +368,7 @@ impl RtspConnection {
                 asked: None,
                 queue: VecDeque::new(),
             },
+            content,
             permit,
         }));
         self.take_channels(chosen, &session);

@@ -22,9 +22,10 @@ use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::limits::SessionPermit;
 use crate::pacer::Handle;
-use crate::play::{Link, Shift, Speed};
+use crate::play::{Link, Speed};
 use crate::random::{random_cname, random_id};
 use crate::rtsp::play_queue::QueuedPlay;
+use crate::rtsp::play_span::PlaySpan;
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 
 /// Content that a session plays.
@@ -33,13 +34,6 @@ pub(crate) enum SessionContent {
     Stream(Arc<Source>),
     /// Tracks of a file.
     Tracks(Arc<TrackSource>),
-}
-
-/// Content that the current or last play of a session sends.
-pub(crate) enum Played<'a> {
-    Stream(&'a Arc<Source>),
-    /// The file itself, or its pictures at another rate.
-    Tracks(&'a Arc<TrackSource>),
 }
 
 /// One RTP stream of a session: its only one, or a track.
@@ -147,18 +141,11 @@ impl StreamSession {
 /// State of a session that requests and timers change.
 pub(crate) struct SessionControl {
     pub(crate) state: wire::rtsp::RtspSession,
-    /// First packet of the next PLAY without a range, and its end; due times for tracks.
-    pub(crate) resume: u64,
-    pub(crate) end: u64,
+    /// Media of the current or last play. While nothing is sent, its position is that of the next
+    /// PLAY without a range.
+    pub(crate) span: PlaySpan,
     /// True if the next PLAY of tracks without a range continues with each track's next packet.
     pub(crate) is_paused: bool,
-    /// Shift of the current or last play.
-    pub(crate) shift: Shift,
-    /// The same for tracks and for trick play: the offset added to presentation time, in ticks.
-    pub(crate) shift_ticks: i64,
-    /// Pictures that the current or last play shows; `None` in normal play. While it is set,
-    /// `resume` and `end` are its due times.
-    pub(crate) trick: Option<Arc<TrackSource>>,
     pub(crate) speed: Speed,
     /// Time of the next sender report.
     pub(crate) report_at: Duration,
@@ -172,28 +159,6 @@ pub(crate) struct SessionControl {
     pub(crate) asked: Option<PlayRequest>,
     /// Plays that follow it, in order.
     pub(crate) queue: VecDeque<QueuedPlay>,
-}
-
-impl SessionControl {
-    /// Returns the content that the current or last play sends.
-    pub(crate) fn played<'a>(&'a self, content: &'a SessionContent) -> Played<'a> {
-        Played::of(self.trick.as_ref(), content)
-    }
-}
-
-impl<'a> Played<'a> {
-    /// Returns the content of a play that shows `pictures`, or the session's content without any.
-    pub(crate) fn of(
-        pictures: Option<&'a Arc<TrackSource>>,
-        content: &'a SessionContent,
-    ) -> Played<'a> {
-        match (pictures, content) {
-            (Some(pictures), _) | (None, SessionContent::Tracks(pictures)) => {
-                Played::Tracks(pictures)
-            }
-            (None, SessionContent::Stream(source)) => Played::Stream(source),
-        }
-    }
 }
 
 /// Table of all sessions. One lock, held for look-ups only.

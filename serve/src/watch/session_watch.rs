@@ -20,7 +20,7 @@ use super::{SessionId, SessionRow};
 use crate::play::LateBuckets;
 use crate::rtsp::control::total;
 use crate::rtsp::session_transport::SessionTransport;
-use crate::rtsp::stream_session::{RtpStream, SessionContent, StreamSession};
+use crate::rtsp::stream_session::{RtpStream, StreamSession};
 use crate::server_state::ServerState;
 
 /// Looks at all sessions.
@@ -192,10 +192,7 @@ impl Watched {
                 SessionTransport::Interleaved { .. } => RTSP_TCP,
                 SessionTransport::Multicast { .. } => RTSP_MULTICAST,
             },
-            asset: match &session.content {
-                SessionContent::Stream(source) => source.asset.name.to_string(),
-                SessionContent::Tracks(source) => source.asset.name.to_string(),
-            },
+            asset: session.content.name().to_owned(),
             started_s: epoch.saturating_sub(age).as_secs(),
             duration_s: rounded(age.as_secs_f64()),
             bits_per_s: self.bits_per_s(),
