@@ -6,9 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::epub::BookFault;
-use crate::folder::opener::SealedFileFault;
+use crate::folder::fault::SealedFileFault;
+use crate::hls::FilmFault;
 use crate::manifest::ManifestDamage;
-use crate::trust::Untrusted;
+use crate::plural::counted;
+use crate::untrusted::Untrusted;
 
 /// Reason why something was not sealed, unsealed or verified.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +91,7 @@ pub enum FileFault {
     Sealed(#[from] SealedFileFault),
     /// Fault of a film, or of its sealed folder.
     #[error(transparent)]
-    Stream(#[from] Box<crate::hls::FilmFault>),
+    Stream(#[from] Box<FilmFault>),
     /// The form of protection does not process this file and skips it; no failure.
     #[error("passed over: {reason}")]
     PassedOver {
@@ -107,10 +109,16 @@ pub enum FileFault {
     Book(#[from] BookFault),
 }
 
+impl From<FilmFault> for FileFault {
+    fn from(fault: FilmFault) -> Self {
+        FileFault::Stream(Box::new(fault))
+    }
+}
+
 impl FileFault {
     /// Returns true for a film that this key does not open.
     pub fn is_other_key(&self) -> bool {
-        matches!(self, FileFault::Stream(fault) if **fault == crate::hls::FilmFault::OtherKey)
+        matches!(self, FileFault::Stream(fault) if **fault == FilmFault::OtherKey)
     }
 }
 
@@ -171,11 +179,6 @@ pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
     refused.extract_if(.., is_other).map(pass).collect()
 }
 
-/// Returns a count with its noun, such as `1 file` and `2 files`.
-pub fn counted(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,10 +213,5 @@ mod tests {
         assert!(messages[0].starts_with("a: passed over: a symlink"), "{messages:?}");
         assert!(messages[1].starts_with("c: passed over: no regular file"), "{messages:?}");
         assert_eq!((messages.len(), refused.len()), (2, 2));
-    }
-
-    #[test]
-    fn one_is_counted_without_an_s() {
-        assert_eq!([0, 1, 2].map(|count| counted(count, "file")), ["0 files", "1 file", "2 files"]);
     }
 }

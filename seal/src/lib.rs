@@ -25,11 +25,14 @@ pub mod key;
 pub mod lcp;
 pub mod manifest;
 mod pending_file;
+mod plural;
 mod target_path;
 mod trust;
+mod untrusted;
 mod working_folder;
 
-pub use error::{Error, FileFault, counted};
+pub use error::{Error, FileFault};
 pub use pending_file::PendingFile;
+pub use plural::counted;
 pub use target_path::TargetPath;
-pub use trust::Untrusted;
+pub use untrusted::Untrusted;

@@ -33,7 +33,8 @@ use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 use crate::key;
 use crate::pending_file::PREFIX;
-use crate::trust::{self, Untrusted, Writer};
+use crate::trust::{self, Writer};
+use crate::untrusted::Untrusted;
 
 /// A working folder.
 #[derive(Debug)]

@@ -23,8 +23,9 @@ use rawzip::{CompressionMethod, ReaderAt, ZipFileHeaderRecord, ZipLocator};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::fault::BookFault;
-use crate::error::{Error, FileFault, counted};
+use crate::error::{Error, FileFault};
 use crate::manifest::Time;
+use crate::plural::counted;
 
 /// Most entries of a publication.
 pub const ENTRIES_MAX: u64 = 65_536;

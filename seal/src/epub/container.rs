@@ -24,7 +24,8 @@ use quick_xml::{Reader, XmlVersion};
 
 use super::archive::{Archive, Entry, Method};
 use super::fault::BookFault;
-use crate::error::{Error, counted};
+use crate::error::Error;
+use crate::plural::counted;
 
 /// The entry that readers look for first.
 pub(super) const MIMETYPE: &str = "mimetype";

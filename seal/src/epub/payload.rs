@@ -18,7 +18,8 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::archive::{Archive, Entry, Method};
 use crate::engine::stage::{SealStage, enter};
-use crate::error::{Error, counted};
+use crate::error::Error;
+use crate::plural::counted;
 
 /// Change to the bytes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

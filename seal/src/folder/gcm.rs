@@ -27,8 +27,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use simd::cbc::AesKey;
 
+use super::fault::SealedFileFault;
 use super::file_transfer::{Job, Read, Transfer, finish_all};
-use super::opener::SealedFileFault;
 use super::{FolderForm, Sealing};
 use crate::engine::stage::{self, SealStage};
 use crate::engine::{self, Filled, SLACK_BYTES, SLICE_BYTES, SealOutcome, Work, WorkStream};

@@ -18,6 +18,7 @@
 //! of its own), extended attributes or owners.
 
 mod cbc;
+pub(crate) mod fault;
 mod file_transfer;
 mod finish;
 pub mod gcm;

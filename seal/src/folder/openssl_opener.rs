@@ -19,7 +19,8 @@ use openssl::sign::Signer;
 use zeroize::Zeroizing;
 
 use super::FolderForm;
-use super::opener::{SealedFileFault, check_length};
+use super::fault::SealedFileFault;
+use super::opener::check_length;
 use crate::error::Error;
 use crate::key::Secret;
 

@@ -9,7 +9,7 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use super::opener::SealedFileFault;
+use super::fault::SealedFileFault;
 use super::{FolderForm, is_reserved};
 use crate::error::{Error, FileFault};
 use crate::folder_walk::{self, DirHandle, Tree};

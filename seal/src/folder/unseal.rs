@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use simd::cbc::AesKey;
 
+use super::fault::SealedFileFault;
 use super::file_transfer::{Job, Read, SealContext, Transfer, finish_all};
-use super::opener::{Opener, Opening, SealedFileFault};
+use super::opener::{Opener, Opening};
 pub use super::sealed_dir::SealedForm;
 use super::sealed_dir::{ReadableFiles, SealedDir};
 use super::target_dir::TargetDir;

@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
-use super::opener::SealedFileFault;
+use super::fault::SealedFileFault;
 use super::openssl_opener::{OpensslOpener, OpensslOpening, SOURCE_BYTES};
 use super::sealed_dir::{ReadableFiles, SealedDir, SealedForm};
 use crate::engine::stage::{self, SealStage};

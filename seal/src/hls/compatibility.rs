@@ -21,9 +21,9 @@ use rustix::io::Errno;
 use walkdir::WalkDir;
 
 use super::FilmFault;
-use super::keys::KEY_BYTES;
-use super::playlist::{MEDIA, segment_name};
-use super::unseal_film::{SegmentKeySource, read_playlist, without_padding};
+use super::key_source::SegmentKeySource;
+use super::playlist::{MEDIA, read_playlist, segment_name};
+use super::segment_cipher::{BLOCK_BYTES, KEY_BYTES, without_padding};
 use crate::dir_handle::DirHandle;
 use crate::error::Error;
 use crate::target_path::c_string;
@@ -110,19 +110,18 @@ const HEAD_BYTES_MAX: u64 = 64 << 10;
 const SERVED_PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 
 fn is_opened(segment: &File, bytes: u64, key: &[u8; KEY_BYTES], iv: [u8; 16]) -> io::Result<bool> {
-    const BLOCK: usize = 16;
     // Two packets, in whole blocks.
-    const HEAD: usize = (2 * TS_PACKET_BYTES).next_multiple_of(BLOCK);
-    let shortest = (2 * TS_PACKET_BYTES / BLOCK * BLOCK) as u64;
-    if bytes < shortest || !bytes.is_multiple_of(BLOCK as u64) {
+    const HEAD: usize = (2 * TS_PACKET_BYTES).next_multiple_of(BLOCK_BYTES);
+    let shortest = (2 * TS_PACKET_BYTES / BLOCK_BYTES * BLOCK_BYTES) as u64;
+    if bytes < shortest || !bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Ok(false);
     }
     let mut head = vec![0; HEAD.min(usize::try_from(bytes).unwrap_or(HEAD))];
     segment.read_exact_at(&mut head, 0)?;
     let head = deciphered(&head, key, &iv)?;
-    let mut end = [0; 2 * BLOCK];
-    segment.read_exact_at(&mut end, bytes - 2 * BLOCK as u64)?;
-    let (before, last) = end.split_at(BLOCK);
+    let mut end = [0; 2 * BLOCK_BYTES];
+    segment.read_exact_at(&mut end, bytes - 2 * BLOCK_BYTES as u64)?;
+    let (before, last) = end.split_at(BLOCK_BYTES);
     let last = deciphered(last, key, before)?;
     let is_sync = |at: usize| head[at] == 0x47;
     Ok(is_sync(0) && is_sync(TS_PACKET_BYTES) && without_padding(&last).is_some())

@@ -11,8 +11,9 @@ use rustix::fs::FileType;
 
 use super::film_journal::{Journal, NAME};
 use super::film_part::is_part;
-use super::playlist::{MASTER, MEDIA, PLAYLIST_BYTES_MAX, playlist_name, segment_name};
-use super::unseal_film::read_playlist;
+use super::playlist::{
+    MASTER, MEDIA, PLAYLIST_BYTES_MAX, playlist_name, read_playlist, segment_name,
+};
 use crate::dir_handle::DirHandle;
 use crate::folder_walk::modified;
 use crate::target_path::c_string;

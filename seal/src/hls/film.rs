@@ -21,13 +21,12 @@ use simd::cbc::AesKey;
 use super::film_journal::{Journal, boot_id};
 use super::film_part::{Cut, Reader};
 use super::hls_target::{HlsTarget, film_folder};
-use super::keys::KEY_BYTES;
 use super::multivariant::Title;
 use super::playlist::{self, Playlist, SegmentLine, key_name, playlist_name, segment_name};
 use super::scan::scan;
+use super::segment_cipher::KEY_BYTES;
 use super::segment_work::SegmentWork;
-use super::size_limits;
-use super::{Durability, FilmFault, HlsOptions, completeness};
+use super::{Durability, FilmFault, HlsOptions, completeness, disk_size};
 use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 use crate::folder::umask;
@@ -120,7 +119,7 @@ impl<'a> Film<'a> {
             }
         }
         let scanned = scan(&file, source, state.bytes, options.target_s, stop)?;
-        let disk_bytes = size_limits::checked(&scanned.cuts, options);
+        let disk_bytes = disk_size::checked(&scanned.cuts, options);
         let disk_bytes = disk_bytes.map_err(|fault| Error::file(source, fault.into()))?;
         let (working, folder) = target.working(&below)?;
         let checks = begin(&working, &editions[0], &scanned.cuts, options)?;
@@ -298,7 +297,7 @@ impl<'a> Film<'a> {
             let tables = cut.segments.tables(segment).len() as u64;
             SegmentLine {
                 ticks: segment.ticks,
-                bytes: size_limits::file_bytes(cut, index, self.options),
+                bytes: disk_size::file_bytes(cut, index, self.options),
                 is_break: segment.is_break,
                 tables: tables / media::TS_PACKET_BYTES as u64,
                 check: checks[first + index].expect("all segments are done"),
@@ -353,16 +352,6 @@ impl<'a> Film<'a> {
             Some(_) => Err(Error::file(&there, FileFault::Exists)),
             None => Err(Error::file(&there, FilmFault::NotOurs.into())),
         }
-    }
-}
-
-/// Marks the journal of a film as synced.
-pub(super) fn believe(folder: &Arc<DirHandle>) -> Result<(), Error> {
-    match Journal::read(folder)? {
-        Some(journal) if !journal.boot.is_empty() => {
-            Journal { boot: String::new(), ..journal }.write(folder)
-        }
-        _ => Ok(()),
     }
 }
 

@@ -109,6 +109,19 @@ impl Journal {
         pending.commit(true)
     }
 
+    /// Marks the journal in `folder`, if it has one, as synced.
+    ///
+    /// # Errors
+    /// The errors of [`Journal::read`] and [`Journal::write`].
+    pub(super) fn mark_synced(folder: &Arc<DirHandle>) -> Result<(), Error> {
+        match Self::read(folder)? {
+            Some(journal) if !journal.boot.is_empty() => {
+                Self { boot: String::new(), ..journal }.write(folder)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the file, for lines to be added.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! working folder ([`crate::working_folder`]) beside its name.
 //!
 //! Costs a listing of each folder in which films become folders, once a run.
-//! Does not read a film's folder (`film`).
+//! Does not read a film's folder beyond its journal (`film` does).
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -17,11 +17,12 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::FilmFault;
-use super::film::believe;
+use super::film_journal::Journal;
 use crate::dir_handle::{DirHandle, split};
 use crate::error::{Error, FileFault};
 use crate::target_path::{self, FOLDER_MODE};
 use crate::trust;
+use crate::untrusted::Untrusted;
 use crate::working_folder::{self, WorkingFolder, WorkingKind};
 
 /// Target folder of a run.
@@ -79,9 +80,9 @@ impl HlsTarget {
     }
 
     /// Marks the journal of a film, if it exists, as synced.
-    pub(super) fn believe(&self, name: &str) -> Result<(), Error> {
+    pub(super) fn mark_synced(&self, name: &str) -> Result<(), Error> {
         match self.film(&target_path::c_string(name.as_ref())?)? {
-            Some(folder) => believe(&Arc::new(folder)),
+            Some(folder) => Journal::mark_synced(&Arc::new(folder)),
             None => Ok(()),
         }
     }
@@ -111,7 +112,7 @@ pub(super) fn film_folder(root: &DirHandle, below: &CStr) -> Result<Option<DirHa
     };
     match trust::folder(folder.fd()) {
         // A folder that others may write in can be this user's choice (umask).
-        Ok(Ok(_) | Err(trust::Untrusted::Writable { .. })) => Ok(Some(folder)),
+        Ok(Ok(_) | Err(Untrusted::Writable { .. })) => Ok(Some(folder)),
         Ok(Err(planted)) => Err(Error::file(&path, FileFault::Untrusted(planted))),
         Err(errno) => Err(root.error("fstat", below, errno)),
     }

@@ -22,14 +22,12 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use super::segment_cipher::KEY_BYTES;
 use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 use crate::key::{Origin, Secret};
 use crate::pending_file::PendingFile;
 use crate::trust::{self, Writer};
-
-/// Bytes of a key: HLS has only AES-128 (RFC 8216 §4.3.2.4).
-pub const KEY_BYTES: usize = 16;
 
 /// Keys of all films under one secret.
 pub struct Keys {

@@ -12,7 +12,12 @@
 
 use std::fmt::Write;
 
+use super::FilmFault;
 use super::keys::{escape, unescape};
+use crate::dir_handle::DirHandle;
+use crate::error::Error;
+use crate::target_path::c_string;
+use crate::trust::{self, Writer};
 
 /// Name of the multivariant playlist in a film's folder.
 pub const MASTER: &str = "master.m3u8";
@@ -226,6 +231,20 @@ impl Default for SegmentLine {
         let ticks = u64::MAX;
         Self { ticks, bytes: 0, is_break: false, tables: 0, check: [0; 16], iv: None }
     }
+}
+
+/// Reads the media playlist of the part `id` in a film's `folder`.
+///
+/// # Errors
+/// The playlist is missing, is not one that [`Playlist::media`] wrote, or cannot be read.
+pub(super) fn read_playlist(folder: &DirHandle, id: &str) -> Result<Playlist, Error> {
+    let name = c_string(playlist_name(id).as_ref())?;
+    let path = folder.shown(&name);
+    let refuse = |line| Error::file(&path, FilmFault::Playlist { line }.into());
+    let text = trust::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
+        .ok_or_else(|| Error::file(&path, FilmFault::Missing.into()))?;
+    let text = String::from_utf8(text).map_err(|_| refuse(1))?;
+    Playlist::read(&text, id).map_err(refuse)
 }
 
 /// Returns the number of the key of segment `index`; `rotation` is segments a key.

@@ -19,7 +19,8 @@ use super::FilmFault;
 use super::film_part::{Cut, PartScan, fill};
 use super::multivariant::{self, Title};
 use super::size_limits::{self, PARTS_MAX};
-use crate::error::{Error, FileFault, counted};
+use crate::error::{Error, FileFault};
+use crate::plural::counted;
 
 /// Result of a scan.
 pub(super) struct Scanned {

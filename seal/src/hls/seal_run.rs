@@ -405,7 +405,7 @@ fn is_film(path: &Path) -> bool {
 fn make_last(target: &HlsTarget, found: &[FoundFilm]) -> Result<(), Error> {
     let root = target.root();
     rustix::fs::syncfs(root.fd()).map_err(|errno| root.error("syncfs", c".", errno))?;
-    found.iter().try_for_each(|film| target.believe(&film.name))
+    found.iter().try_for_each(|film| target.mark_synced(&film.name))
 }
 
 /// Bytes beyond half as much again that cause no remark.

@@ -13,13 +13,12 @@ use simd::cbc::AesKey;
 
 use super::film::Film;
 use super::film_part::Reader;
+use super::segment_cipher::BLOCK_BYTES;
 use super::{Durability, FilmFault};
 use crate::engine::stage::{SealStage, enter};
 use crate::engine::{Filled, Work, WorkStream};
 use crate::error::{Error, FileFault};
 use crate::pending_file::PendingFile;
-
-const BLOCK_BYTES: usize = 16;
 
 /// A segment to be made.
 pub(super) struct SegmentWork<'a> {

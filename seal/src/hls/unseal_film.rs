@@ -9,7 +9,7 @@
 //! Costs: a read, the cipher in place (CBC decrypts in parallel within a message), the hash, a
 //! write. A film is one work; several films are opened in parallel.
 //!
-//! Sources: RFC 8216 §4.3.2.4, §5.2; RFC 5652 §6.3 (PKCS#7).
+//! Sources: RFC 8216 §4.3.2.4, §5.2.
 //! Does not fetch segments or keys over a network, or read playlists of other programs.
 
 use std::fs::{self, File};
@@ -21,60 +21,20 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
 use simd::cbc::{AesKey, Cbc};
-use zeroize::Zeroizing;
 
 use super::film_journal::FILE as JOURNAL;
-use super::keys::{KEY_BYTES, KeyFolder, Keys};
-use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
+use super::key_source::SegmentKeySource;
+use super::openssl_opener::OpenSsl;
+use super::playlist::{MEDIA, Playlist, playlist_name, read_playlist, segment_name};
+use super::segment_cipher::{BLOCK_BYTES, without_padding};
 use super::segment_work::{begin_check, check, hasher};
-use super::verify_film::OpenSsl;
 use super::{FilmFault, compatibility};
 use crate::dir_handle::DirHandle;
 use crate::engine::{self, Filled, SealOutcome, SealProgress, Settings, Work, WorkStream};
 use crate::error::{Error, FileFault};
-use crate::key::Origin;
 use crate::pending_file::PendingFile;
 use crate::target_path::{self, FOLDER_MODE, TargetPath, c_string};
 use crate::trust::{self, Writer};
-
-/// Bytes of a block.
-const BLOCK_BYTES: usize = 16;
-
-/// Source of the keys of films.
-#[derive(Debug)]
-pub enum SegmentKeySource {
-    /// All keys from one secret. Hashes of segments are checked as well.
-    Derived(Keys),
-    /// Keys from files; without the secret only padding and size of segments can be checked.
-    Folder(KeyFolder),
-    /// The segments are clear.
-    None,
-}
-
-impl SegmentKeySource {
-    /// Returns the origin of the keys, for messages.
-    fn origin(&self) -> Option<Origin> {
-        match self {
-            SegmentKeySource::Derived(keys) => Some(keys.origin().clone()),
-            SegmentKeySource::Folder(folder) => {
-                Some(Origin::new("key_folder", folder.path().display().to_string()))
-            }
-            SegmentKeySource::None => None,
-        }
-    }
-
-    pub(super) fn key(
-        &self,
-        playlist: &Playlist,
-        number: u64,
-    ) -> Result<Option<Zeroizing<[u8; KEY_BYTES]>>, Error> {
-        match self {
-            SegmentKeySource::Derived(keys) => Ok(Some(keys.key(&playlist.name, number))),
-            SegmentKeySource::Folder(folder) => folder.read(&playlist.name, number).map(Some),
-            SegmentKeySource::None => Ok(None),
-        }
-    }
-}
 
 /// Makes transport streams of the films at or below `source`: of one film the file `target`, of
 /// films below a folder files below the folder `target`.
@@ -352,17 +312,6 @@ fn make_folders_of(target: &TargetPath) -> Result<(), Error> {
     }
 }
 
-/// Reads the media playlist of a part.
-pub(super) fn read_playlist(folder: &DirHandle, id: &str) -> Result<Playlist, Error> {
-    let name = c_string(playlist_name(id).as_ref())?;
-    let path = folder.shown(&name);
-    let refuse = |line| Error::file(&path, FilmFault::Playlist { line }.into());
-    let text = trust::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
-        .ok_or_else(|| Error::file(&path, FilmFault::Missing.into()))?;
-    let text = String::from_utf8(text).map_err(|_| refuse(1))?;
-    Playlist::read(&text, id).map_err(refuse)
-}
-
 impl FilmStream<'_> {
     fn open_next(&mut self) -> Result<Segment, Error> {
         let index = self.next;
@@ -473,14 +422,6 @@ impl Segment {
         }
         Ok((wanted, bytes))
     }
-}
-
-/// Returns the bytes before the padding; `None` if the padding is wrong.
-pub(super) fn without_padding(bytes: &[u8]) -> Option<usize> {
-    let &padding = bytes.last()?;
-    let is_right = (1..=BLOCK_BYTES as u8).contains(&padding);
-    let rest = bytes.len().checked_sub(usize::from(padding)).filter(|_| is_right)?;
-    bytes[rest..].iter().all(|&byte| byte == padding).then_some(rest)
 }
 
 impl WorkStream for FilmStream<'_> {

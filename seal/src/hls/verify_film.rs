@@ -4,23 +4,21 @@
 //! A sealed film cannot be verified by the code that sealed it: a mistake in the lanes would be
 //! undone by the same mistake. Costs a read, OpenSSL's decryption and the hash; nothing is written.
 //!
-//! Sources: EVP_DecryptUpdate(3), EVP_DecryptFinal_ex(3): OpenSSL checks the padding too.
-//! Does not play films. The tests run a player.
+//! Does not decipher (`openssl_opener` does) or play films. The tests run a player.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use openssl::symm::{Cipher, Crypter, Mode};
 use rustix::fs::OFlags;
 
 use super::film_journal::Journal;
 use super::film_part::is_part;
-use super::keys::KEY_BYTES;
+use super::key_source::SegmentKeySource;
 use super::playlist::PLAYLIST_BYTES_MAX;
 use super::seal_run::{self, Selection};
-use super::unseal_film::{self, FilmWork, SealedFilm, SegmentKeySource, Sink, find};
+use super::unseal_film::{self, FilmWork, SealedFilm, Sink, find};
 use super::{FilmFault, completeness};
 use crate::dir_handle::DirHandle;
 use crate::engine::{self, SealOutcome, SealProgress, Settings};
@@ -133,38 +131,4 @@ fn source_of(name: &Path) -> std::path::PathBuf {
     };
     let known = seal_run::EXTENSIONS.iter().map(|extension| with(extension));
     known.clone().find(|path| path.is_file()).unwrap_or_else(|| with("ts"))
-}
-
-/// A segment being decrypted by OpenSSL.
-pub(super) struct OpenSsl(Crypter);
-
-impl OpenSsl {
-    pub(super) fn new(key: &[u8; KEY_BYTES], iv: &[u8; 16]) -> Result<Self, Error> {
-        let crypter = Crypter::new(Cipher::aes_128_cbc(), Mode::Decrypt, key, Some(iv));
-        crypter.map(Self).map_err(refused)
-    }
-
-    /// Decrypts the first `bytes` of `buffer`, which has room for a block more; returns the bytes
-    /// decrypted. `None`: the padding is wrong.
-    pub(super) fn open(
-        &mut self,
-        buffer: &mut [u8],
-        bytes: usize,
-        is_last: bool,
-    ) -> Result<Option<usize>, Error> {
-        let mut opened = vec![0; bytes + 32];
-        let mut count = self.0.update(&buffer[..bytes], &mut opened).map_err(refused)?;
-        if is_last {
-            match self.0.finalize(&mut opened[count..]) {
-                Ok(more) => count += more,
-                Err(_) => return Ok(None),
-            }
-        }
-        buffer[..count].copy_from_slice(&opened[..count]);
-        Ok(Some(count))
-    }
-}
-
-fn refused(error: openssl::error::ErrorStack) -> Error {
-    Error::host("EVP_DecryptUpdate", "aes-128-cbc".as_ref())(std::io::Error::other(error))
 }

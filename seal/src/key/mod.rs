@@ -21,7 +21,8 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::error::{Error, counted};
+use crate::error::Error;
+use crate::plural::counted;
 
 /// Key lengths of AES, in bytes.
 pub const KEY_BYTES: [usize; 3] = [16, 24, 32];

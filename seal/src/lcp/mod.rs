@@ -15,6 +15,7 @@
 
 mod canonical;
 mod date;
+mod fault;
 mod licence;
 mod provider;
 mod signature;
@@ -25,9 +26,10 @@ use openssl::sha::sha256;
 use simd::cbc::{AesKey, Cbc};
 use zeroize::Zeroizing;
 
+pub use fault::SignatureFault;
 pub use licence::{Licence, Rights, Terms, User};
 pub use provider::{Algorithm, CertificateNames, TestProvider};
-pub use signature::{RootCertificates, SignatureFault, Signer};
+pub use signature::{RootCertificates, Signer};
 
 use crate::error::Error;
 use crate::key::passphrase::Passphrase;

@@ -16,11 +16,10 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
+use super::damage::ManifestDamage;
+use super::format::{BYTES_MAX, FILE, VERSION};
 use super::line::{self, ManifestLine, RunRecord};
-use super::{
-    BYTES_MAX, FILE, Manifest, ManifestDamage, ManifestHeader, ManifestRecord, VERSION, boot_id,
-    read_from,
-};
+use super::{Manifest, ManifestHeader, ManifestRecord, boot_id, read_from};
 use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
 use crate::key::{Purpose, Secret};

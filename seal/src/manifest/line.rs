@@ -15,7 +15,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{LINE_BYTES_MAX, ManifestHeader, ManifestRecord, Time, VERSION};
+use super::format::{LINE_BYTES_MAX, VERSION};
+use super::{ManifestHeader, ManifestRecord, Time};
 use crate::key::passphrase::{SALT_BYTES, Stretch};
 
 /// Number of hex digits of the check.

@@ -17,11 +17,13 @@
 //! Sources: the BLAKE3 paper §2.2 (`keyed_hash`); proc(5) (`sys/kernel/random/boot_id`); flock(2).
 //! Does not decide what to seal (`folder`) and does not read sources.
 
+mod damage;
+mod format;
 mod journal;
 mod line;
 
 use std::collections::HashMap;
-use std::ffi::{CStr, OsStr};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
 
@@ -34,18 +36,11 @@ use crate::key::{self, Purpose, Secret};
 use crate::trust;
 pub(crate) use crate::trust::Writer;
 
+pub use damage::ManifestDamage;
+use format::FILE;
+pub use format::{BYTES_MAX, LINE_BYTES_MAX, NAME, VERSION};
 pub use journal::Journal;
 pub use line::{ManifestLine, RunRecord, checked_line};
-
-/// Name of the journal in the sealed folder. It is hidden, so it is never served.
-pub const NAME: &str = ".pagewire-seal";
-const FILE: &CStr = c".pagewire-seal";
-/// Format version that this program writes, and the only one it reads.
-pub const VERSION: u32 = 1;
-/// Most bytes of a journal, about 20 million lines: limits the time spent on an untrusted file.
-pub const BYTES_MAX: u64 = 4 << 30;
-/// Most bytes of a line: a path of 4096 bytes, each escaped, and the rest.
-pub const LINE_BYTES_MAX: usize = 32 * 1024;
 
 /// First line of the journal: how the folder was sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,24 +100,6 @@ pub struct ManifestRecord {
     pub sealed_bytes: u64,
     /// BLAKE3 of the source under the key for [`Purpose::Content`].
     pub content: [u8; 32],
-}
-
-/// Damage of a journal, and its cure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManifestDamage {
-    /// The first line is no header of this program, or is damaged.
-    #[error("the first line is no header of a sealed folder; seal into another folder")]
-    Header,
-    /// The header's check is wrong under the right key.
-    #[error("the first line was changed after it was written; seal into another folder")]
-    Changed,
-    /// The header has another format version.
-    #[error("version {0}, this program knows {VERSION}; take the program of that version")]
-    Version(u32),
-    /// Another run has locked the journal.
-    #[error("another run is at work on this folder; wait until it has ended")]
-    Busy,
 }
 
 /// Content of a whole journal.
