@@ -27,7 +27,7 @@
 use std::ops::Range;
 
 use crate::plan::PacketPlan;
-use crate::ts::{EntryContext, EntryPoints, PlayedStreams, SETS_MAX};
+use crate::ts::{EntryContext, EntryPoints, PlayedStreams, TABLE_SETS_MAX};
 use crate::{Damage, Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// Bits of a timestamp.
@@ -222,7 +222,7 @@ fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
         return Err(Refusal::NoTables);
     }
     if starts.is_exhausted() {
-        let limit = SETS_MAX as u64;
+        let limit = TABLE_SETS_MAX as u64;
         return Err(Refusal::TooDamaged { damage: Damage::TableSets, limit });
     }
     Ok(())

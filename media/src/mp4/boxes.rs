@@ -12,8 +12,10 @@ use std::cell::{Cell, RefCell};
 
 use mp4_atom::Atom;
 
-use super::CONTAINER;
 use crate::{DemuxError, ReadAt, Refusal};
+
+/// Name of the kind of file in refusals.
+pub(super) const CONTAINER: &str = "MP4";
 
 /// Type of a box, or of a sample entry.
 pub(super) type FourCode = [u8; 4];

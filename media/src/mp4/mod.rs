@@ -32,14 +32,11 @@ mod text_tracks;
 use crate::plan::RtpIdentity;
 use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
 
-use boxes::{FileBox, FourCode, Input, broken, with_input};
+use boxes::{CONTAINER, FileBox, FourCode, Input, broken, with_input};
 use fragments::Fragment;
 use movie::{Collected, Movie};
 use tables::{NoTable, TableReader};
 pub(crate) use text_tracks::{text_samples, text_tracks, ttml_tracks};
-
-/// Name of the kind of file in refusals.
-const CONTAINER: &str = "MP4";
 
 /// Boxes that are in no other: two for each fragment, and a file of 100 hours has fragments of a
 /// tenth of a second at the shortest.

@@ -8,8 +8,7 @@
 
 use mp4_atom::{Elst, Matrix, Mdhd, Mvhd, Tkhd, Trex};
 
-use super::CONTAINER;
-use super::boxes::{FULL_BYTES, FileBox, FourCode, Input, broken, spelled};
+use super::boxes::{CONTAINER, FULL_BYTES, FileBox, FourCode, Input, broken, spelled};
 use super::edits::Edit;
 use super::entries::{Description, descriptions};
 use super::odd_tables::OddTables;

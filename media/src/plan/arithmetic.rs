@@ -20,7 +20,8 @@ use std::ops::Range;
 
 use wire::{mp2t, rtp};
 
-use super::{ClockPoint, EntryPoint, Extent, HEADER_BYTES, PACKET_BYTES, PacketPlan, PayloadRange};
+use super::PacketPlan;
+use super::rows::{ClockPoint, EntryPoint, Extent, HEADER_BYTES, PACKET_BYTES, PayloadRange};
 use crate::{TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
 impl PacketPlan {

@@ -5,9 +5,9 @@
 //!
 //! Does not know the envelope ([`crate::stored`]).
 
-use super::{
-    ClockPoint, ElementaryStream, EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss,
-};
+use super::identity::RtpIdentity;
+use super::rows::{ClockPoint, ElementaryStream, EntryPoint, SyncLoss};
+use super::{PacketPlan, PlanParts};
 use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::ts::ParameterSets;
 use crate::{Aspect, PlanFault};

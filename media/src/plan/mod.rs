@@ -15,116 +15,27 @@
 
 mod arithmetic;
 mod encode;
+mod identity;
 mod places;
 mod presentation;
+mod rows;
+mod survey;
 
 pub use arithmetic::Timestamps;
 use arithmetic::fraction;
 pub use encode::{FORMAT, PlanKey};
+pub use identity::RtpIdentity;
 pub use places::PacketPlaces;
 pub(crate) use presentation::present;
+pub use rows::{ClockPoint, ElementaryStream, EntryPoint, Extent, PayloadRange, SyncLoss};
+pub(crate) use rows::{EXTENTS_MAX, LOSSES_MAX, STREAMS_MAX, TIMELINE_TICKS_MAX};
+use rows::{HEADER_BYTES, PACKET_BYTES};
 
-use wire::rtp;
-
-use crate::tracks::LeftOut;
-use crate::ts::{
-    EXTENTS_MAX, ElementaryDemuxer, LOSSES_MAX, ParameterSets, Programme, SETS_BYTES_MAX, SETS_MAX,
-    Survey, TIMELINE_TICKS_MAX, Track,
-};
-use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
-
-const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
-const HEADER_BYTES: u64 = rtp::HEADER_BYTES as u64;
+use crate::TICKS_PER_SECOND;
+use crate::ts::{ParameterSets, SETS_BYTES_MAX, SETS_MAX};
 
 /// Largest file: the highest file offset (off_t).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-
-/// Elementary streams of a programme: more do not fit a section of its map.
-pub(crate) const STREAMS_MAX: usize = 256;
-
-/// SSRC and first values of an asset's RTP stream, drawn at random when the plan is created (RFC
-/// 3550 §5.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RtpIdentity {
-    /// Synchronisation source.
-    pub ssrc: u32,
-    /// Sequence number of packet 0.
-    pub first_sequence: u16,
-    /// RTP timestamp of time zero.
-    pub first_timestamp: u32,
-}
-
-/// A part of the file in which packets follow each other without a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// File offset of its first sync byte.
-    pub file_offset: u64,
-    /// Its transport stream packets, at least one.
-    pub ts_packets: u64,
-    /// Transport stream packets in the extents before.
-    pub first_ts_packet: u64,
-    /// RTP packets in the extents before.
-    pub first_packet: u64,
-    /// Offset of its first RTP packet in the wire image.
-    pub wire_offset: u64,
-}
-
-impl Extent {
-    /// Its RTP packets.
-    pub fn packets(&self) -> u64 {
-        self.ts_packets.div_ceil(TS_PACKETS_PER_PAYLOAD)
-    }
-}
-
-/// A point of the timeline, which begins with zero at the first packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockPoint {
-    /// Index of a transport stream packet.
-    pub ts_packet: u64,
-    /// Time at which it is due.
-    pub ticks: u64,
-}
-
-/// A place where play can start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryPoint {
-    /// The first transport stream packet to send: that of the access unit, or that of the tables
-    /// before it, so that a decoder gets them in time.
-    pub ts_packet: u64,
-    /// The transport stream packet in which the access unit starts that needs no other.
-    pub access_unit: u64,
-    /// Presentation time of that access unit, counted from the title's start. Never less than for
-    /// the entry before.
-    pub presented_ticks: u64,
-}
-
-/// An elementary stream of the programme.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ElementaryStream {
-    /// Its packet identifier.
-    pub pid: u16,
-    /// Stream type (ISO/IEC 13818-1 table 2-34).
-    pub stream_type: u8,
-}
-
-/// Bytes of the file that belong to no packet and are not streamed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncLoss {
-    /// Offset of the first of them.
-    pub offset: u64,
-    /// Count of bytes.
-    pub bytes: u64,
-}
-
-/// Location of an RTP packet's payload in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PayloadRange {
-    /// Offset of the first sync byte; the others follow at the plan's stride, and of each 188
-    /// bytes are sent.
-    pub file_offset: u64,
-    /// Transport stream packets: seven, or fewer in the last payload of an extent.
-    pub ts_packets: u64,
-}
 
 /// The packet plan of an asset.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -317,35 +228,6 @@ impl PacketPlan {
     pub fn entries_lacking(&self) -> usize {
         let lacks = |entry: &&EntryPoint| self.lacking(entry.access_unit).is_some();
         self.entries.iter().filter(lacks).count()
-    }
-
-    /// Searches for the names of the streams' codecs, and for streams without a track, in some
-    /// bytes of the file from the first extent on.
-    pub fn name_codecs(&mut self, beginning: &[u8]) {
-        let programmes = self.programmes(beginning);
-        self.unsent = LeftOut::summary(&ElementaryDemuxer::unsent(self, &programmes));
-        self.codecs = crate::codecs(&self.followed(programmes)).ok();
-    }
-
-    /// Returns the tracks of the programme that is followed, as the bytes of the file from the
-    /// first extent on, some of them, show them.
-    pub fn surveyed(&self, beginning: &[u8]) -> Vec<Track> {
-        self.followed(self.programmes(beginning))
-    }
-
-    fn programmes(&self, beginning: &[u8]) -> Vec<Programme> {
-        let mut survey = Survey::default();
-        for bytes in beginning.chunks(self.stride as usize) {
-            bytes.get(..TS_PACKET_BYTES).into_iter().for_each(|packet| survey.feed(packet));
-        }
-        survey.finish()
-    }
-
-    /// Tracks of the one of several programmes that is followed.
-    fn followed(&self, programmes: Vec<Programme>) -> Vec<Track> {
-        let is_followed = |track: &Track| self.streams.iter().any(|one| one.pid == track.pid);
-        let tracks = programmes.into_iter().flat_map(|programme| programme.tracks);
-        tracks.filter(is_followed).collect()
     }
 
     /// The first 256 losses of synchronisation.

@@ -4,7 +4,8 @@
 //!
 //! Does not know times.
 
-use super::{Extent, PACKET_BYTES, PacketPlan};
+use super::PacketPlan;
+use super::rows::{Extent, PACKET_BYTES};
 
 /// Places of the packets of a file.
 #[derive(Debug, Clone, Copy)]

@@ -11,9 +11,9 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (PTS), RFC 2326 §3.6 (normal play time begins with zero).
 
-use super::ClockPoint;
 use super::arithmetic::ticks_at;
-use crate::ts::{EntryPoints, TIMELINE_TICKS_MAX};
+use super::rows::{ClockPoint, TIMELINE_TICKS_MAX};
+use crate::ts::EntryPoints;
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
 /// Times whose distance from the clock differs by more than this from that at the title's start

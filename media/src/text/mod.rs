@@ -18,6 +18,7 @@
 mod subrip;
 #[cfg(test)]
 mod tests;
+mod track;
 mod track_samples;
 mod tracks;
 mod ttml;
@@ -28,7 +29,8 @@ use std::borrow::Cow;
 use encoding_rs::{Encoding, WINDOWS_1252};
 
 pub use crate::error::TextFault;
-pub use tracks::{NoCues, TextCoding, TextTrack, is_language, text_cues, text_tracks, ttml_tracks};
+pub use track::{TextCoding, TextTrack, is_language};
+pub use tracks::{NoCues, text_cues, text_tracks, ttml_tracks};
 pub(crate) use ttml::TtmlEntry;
 pub use ttml::{FoundTtmlTracks, TtmlTrack};
 pub use webvtt::TimestampMap;

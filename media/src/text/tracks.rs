@@ -8,7 +8,8 @@
 //! Sources: those of [`super::track_samples`].
 //! Does not decompress blocks (ContentEncodings).
 
-use super::track_samples::{Joined, SampleText, tx3g, utf8, webm_vtt, webvtt, wvtt};
+use super::track::{TextCoding, TextTrack};
+use super::track_samples::Joined;
 use super::{CUE_BYTES_MAX, CueList, FoundTtmlTracks, TEXT_BYTES_MAX, TextFault};
 use crate::mkv::{self, is_mkv};
 use crate::mp4::{self, is_mp4};
@@ -19,38 +20,6 @@ const TRACKS_LISTED_MAX: usize = 64;
 
 /// Bytes that identify the kind of a file.
 const BEGINNING_BYTES: u64 = 8;
-
-/// A track of text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextTrack {
-    /// Its number in the file.
-    pub id: u32,
-    /// Format of its samples.
-    pub coding: TextCoding,
-    /// Language (RFC 5646, or ISO 639-2 with three letters); `None` if the file names none.
-    pub language: Option<String>,
-    /// Name for viewers, from the file.
-    pub name: Option<String>,
-    /// True if it is to be shown for any choice of the viewer, as for signs in a film.
-    pub is_forced: bool,
-}
-
-/// Format of a text track's samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TextCoding {
-    /// 3GPP timed text in MP4.
-    Tx3g,
-    /// WebVTT in MP4.
-    Wvtt,
-    /// TTML in MP4, which is not converted to cues.
-    Stpp,
-    /// SubRip in Matroska.
-    Utf8,
-    /// WebVTT in Matroska.
-    WebVtt,
-    /// WebVTT in WebM: identifier and settings precede the text.
-    WebmVtt,
-}
 
 /// Reason for the absence of cues of a track.
 #[derive(Debug, thiserror::Error)]
@@ -68,48 +37,6 @@ pub enum NoCues {
     /// The file has no such track.
     #[error("no track of text of this number")]
     NoTrack,
-}
-
-impl TextCoding {
-    /// That of a sample entry.
-    pub(crate) fn of_entry(code: [u8; 4]) -> Option<TextCoding> {
-        match &code {
-            b"tx3g" => Some(TextCoding::Tx3g),
-            b"wvtt" => Some(TextCoding::Wvtt),
-            b"stpp" => Some(TextCoding::Stpp),
-            _ => None,
-        }
-    }
-
-    fn texts(self, sample: &[u8]) -> Vec<SampleText> {
-        match self {
-            TextCoding::Tx3g => vec![tx3g(sample)],
-            TextCoding::Wvtt => wvtt(sample),
-            TextCoding::Stpp => Vec::new(),
-            TextCoding::Utf8 => vec![utf8(sample)],
-            TextCoding::WebVtt => vec![webvtt(sample)],
-            TextCoding::WebmVtt => vec![webm_vtt(sample)],
-        }
-    }
-}
-
-impl TextTrack {
-    pub(crate) fn new(id: u32, coding: TextCoding, language: Option<String>) -> TextTrack {
-        let language = language.filter(|language| is_language(language) && language != "und");
-        TextTrack { id, coding, language, name: None, is_forced: false }
-    }
-}
-
-/// True for a language tag (RFC 5646 §2.1) whose language is a code of ISO 639.
-pub fn is_language(tag: &str) -> bool {
-    let mut parts = tag.split('-');
-    let is_code = parts.next().is_some_and(|code| {
-        matches!(code.len(), 2 | 3) && code.bytes().all(|byte| byte.is_ascii_alphabetic())
-    });
-    let is_part = |part: &str| {
-        (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    };
-    is_code && tag.len() <= 35 && parts.all(is_part)
 }
 
 /// Returns the text tracks of a file, the first 64; none for a file of another kind.

@@ -16,6 +16,7 @@ use super::TsPacket;
 use super::lead::EntryContext;
 use super::parameter_sets::{ParameterReader, ParameterSets};
 use super::psi::ProgrammeMap;
+use super::stream_types::{is_audio, is_video};
 use super::unit_starts::UnitStarts;
 use crate::plan::EntryPoint;
 use crate::random_access::AccessReader;
@@ -47,23 +48,9 @@ fn rule(stream_type: u8) -> EntryRule {
         0x10 => EntryRule::Mpeg4,
         0x1b => EntryRule::H264,
         0x24 => EntryRule::H265,
-        // MPEG audio; Dolby and DTS as assigned by ATSC A/53 part 3 and Blu-ray.
-        0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x80..=0x87 | 0xa1 | 0xa2 => EntryRule::Audio,
+        other if is_audio(other) => EntryRule::Audio,
         _ => EntryRule::Indicated,
     }
-}
-
-/// True for the stream types of video.
-pub(crate) fn is_video(stream_type: u8) -> bool {
-    // Also H.264 and H.265 extensions, JPEG 2000, H.266, EVC, AVS and VC-1.
-    matches!(stream_type, 0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea)
-        || !matches!(rule(stream_type), EntryRule::Audio | EntryRule::Indicated)
-}
-
-/// True for the stream types of video and audio. Private data, which descriptors may identify as
-/// audio, is excluded.
-pub(super) fn is_played(stream_type: u8) -> bool {
-    is_video(stream_type) || rule(stream_type) == EntryRule::Audio
 }
 
 /// Chooses the elementary stream that is searched: the first video of the programme, otherwise its
@@ -72,7 +59,7 @@ fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
     let streams = || map.streams.iter().map(|&(pid, stream_type)| (pid, stream_type));
     streams()
         .find(|&(_, stream_type)| is_video(stream_type))
-        .or_else(|| streams().find(|&(_, stream_type)| rule(stream_type) == EntryRule::Audio))
+        .or_else(|| streams().find(|&(_, stream_type)| is_audio(stream_type)))
         .or_else(|| streams().next())
         .map(|(pid, stream_type)| (pid, rule(stream_type)))
 }
@@ -295,14 +282,6 @@ impl EntryFinder {
             self.keep_one_in *= 2;
         }
     }
-}
-
-/// Parses the presentation time of a PES packet, if it lies within these first bytes (§2.4.3.7).
-pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
-    let [0, 0, 1, _, _, _, _, flags, _, a, b, c, d, e, ..] = *bytes else { return None };
-    let bits = |byte: u8, shift: u32| u64::from(byte >> 1) << shift;
-    let time = u64::from(a >> 1 & 7) << 30 | u64::from(b) << 22 | bits(c, 15);
-    (flags & 0x80 != 0).then_some(time | u64::from(d) << 7 | bits(e, 0))
 }
 
 impl Probe {

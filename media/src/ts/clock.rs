@@ -13,7 +13,7 @@
 //! three hours of references every 40 ms, and the timeline stays exact at the remaining references.
 
 use super::{NULL_PID, PCR_MODULUS};
-use crate::plan::ClockPoint;
+use crate::plan::{ClockPoint, TIMELINE_TICKS_MAX};
 use crate::{Damage, Refusal, TICKS_PER_SECOND};
 
 /// A step forward of more than this, or any step backward, begins a new time base. References have
@@ -31,9 +31,6 @@ const TRACKS_MAX: usize = 16;
 
 /// Clock discontinuities allowed; they are never thinned.
 const BREAKS_MAX: u64 = 1 << 16;
-
-/// Longest timeline, 5,400 years: keeps all products of two times within 128 bits.
-pub(crate) const TIMELINE_TICKS_MAX: u64 = 1 << 62;
 
 /// Flag of a sample that begins a time base.
 const BREAK: u64 = 1 << 63;

@@ -10,13 +10,13 @@
 //! The parameter sets follow them, if any ([`super::parameter_sets`]).
 //!
 //! Needs about 1.3 KiB per PID with tables. Unchanged tables are stored once, changing tables at
-//! most [`SETS_MAX`] times, and an entry point costs 20 bytes. Of tables of several sections only
-//! the last is stored.
+//! most [`TABLE_SETS_MAX`] times, and an entry point costs 20 bytes. Of tables of several sections
+//! only the last is stored.
 
 use super::TsPacket;
-use super::access::{is_played, is_video, presentation};
 use super::parameter_sets::{LedUnit, ParameterSets};
-use super::rewrite::{PesTimes, TIME_MODULUS};
+use super::pes_times::{PesTimes, TIME_MODULUS, presentation};
+use super::stream_types::{is_played, is_video};
 use super::tables::{PAT_PID, TableReader};
 use crate::TS_PACKET_BYTES;
 use crate::plan::EntryPoint;
@@ -25,7 +25,7 @@ use crate::plan::EntryPoint;
 const SECTION_PACKETS_MAX: usize = 7;
 
 /// Different tables stored per file. A broadcaster changes them with the programme.
-pub(crate) const SETS_MAX: usize = 256;
+pub(crate) const TABLE_SETS_MAX: usize = 256;
 
 /// PIDs whose packets are stored; above the limit all are dropped and collected again.
 const PIDS_MAX: usize = 256;
@@ -321,7 +321,8 @@ pub(super) struct TablePackets {
 }
 
 impl TablePackets {
-    /// Creates the collection of an endless stream, which retains the last [`SETS_MAX`] tables.
+    /// Creates the collection of an endless stream, which retains the last [`TABLE_SETS_MAX`]
+    /// tables.
     pub(super) fn of_channel() -> TablePackets {
         TablePackets { oldest: Some(0), ..TablePackets::default() }
     }
@@ -442,13 +443,13 @@ impl TablePackets {
         let known = self.sets.iter().position(|set| *set == self.current);
         let set = match known {
             Some(set) => set,
-            None if self.sets.len() == SETS_MAX => {
+            None if self.sets.len() == TABLE_SETS_MAX => {
                 let Some(oldest) = &mut self.oldest else {
                     self.is_exhausted = true;
                     return;
                 };
                 let set = *oldest;
-                *oldest = (set + 1) % SETS_MAX;
+                *oldest = (set + 1) % TABLE_SETS_MAX;
                 self.sets[set] = self.current.clone();
                 set
             }

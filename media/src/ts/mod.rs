@@ -11,7 +11,8 @@
 //! sends single pictures at other times and `rewrite` writes packet fields for both and for
 //! [`crate::mux`]; `elementary` makes tracks of a programme's streams; `monitor` measures an
 //! incoming stream. `stream_ends` finds the end of media that continue after the last clock
-//! reference.
+//! reference. `stream_types` classifies the streams of a map, and `pes_times` reads and writes the
+//! timestamps of PES packets.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Does not decode payloads; scrambled payloads are served unchanged.
@@ -27,6 +28,7 @@ mod lead;
 mod monitor;
 mod packet_reader;
 mod parameter_sets;
+mod pes_times;
 mod pictures;
 mod psi;
 mod rewrite;
@@ -34,14 +36,13 @@ mod scan;
 mod splice;
 mod starts;
 mod stream_ends;
+mod stream_types;
 mod stream_units;
 mod survey;
 mod sync;
 mod tables;
 mod unit_starts;
 
-pub(crate) use access::is_video;
-pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use elementary::{
     ElementaryDemuxer, PartLimit, RecordedPart, RecordedStreams, copy_elementary,
@@ -52,15 +53,16 @@ pub use extract::{ContinuityCounters, Extract};
 pub(crate) use extract::{packets as section_packets, section};
 pub use format::{Coding, TrackFormat};
 pub use lead::EntryPoints;
-pub(crate) use lead::{EntryContext, PlayedStreams, SETS_MAX};
+pub(crate) use lead::{EntryContext, PlayedStreams, TABLE_SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
-pub(crate) use parameter_sets::{ParameterSets, SETS_BYTES_MAX};
+pub(crate) use parameter_sets::{ParameterSets, SETS_BYTES_MAX, SETS_MAX};
+pub(crate) use pes_times::{TIME_MODULUS, put_timestamp};
 pub(crate) use pictures::{TrickPicture, key_unit, lay_out as lay_out_pictures};
-pub(crate) use rewrite::{TIME_MODULUS, clock_packet, put_pcr, put_timestamp};
+pub(crate) use rewrite::{clock_packet, put_pcr};
 pub use scan::Scanner;
-pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use splice::{OpenUnits, Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
 pub use starts::{EntryLead, entry_lead, entry_points};
+pub(crate) use stream_types::is_video;
 pub use stream_units::{StreamEntry, StreamUnits};
 pub use survey::{Programme, Survey, Track};
 pub use unit_starts::RecordedStarts;

@@ -25,11 +25,14 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::lead::SETS_MAX;
-use super::rewrite::{put_timestamp, spread};
+use super::pes_times::put_timestamp;
+use super::rewrite::spread;
 use crate::bits::Bits;
 use crate::byte_stream::{START_CODE_BYTES, without_zeros};
 use crate::sequence::SequenceSet;
+
+/// Combinations of sets stored per file, of those that entry points lack.
+pub(crate) const SETS_MAX: usize = 256;
 
 /// Bytes of the active sets, start codes included.
 pub(crate) const SETS_BYTES_MAX: usize = 4096;

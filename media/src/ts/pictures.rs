@@ -22,9 +22,10 @@ use std::io;
 
 use wire::mp2t;
 
-use super::access::is_video;
 use super::packet_reader::{PacketBytes, PacketReader};
-use super::rewrite::{COUNTER_PACKETS, PesTimes, TIME_MODULUS, clock_packet, spread};
+use super::pes_times::{PesTimes, TIME_MODULUS};
+use super::rewrite::{COUNTER_PACKETS, clock_packet, spread};
+use super::stream_types::is_video;
 use super::tables::TableReader;
 use super::{NULL_PID, SYNC_BYTE, TsHeader, TsPacket};
 use crate::payload::{LayoutWriter, UnitTimes};

@@ -17,18 +17,15 @@ use super::content::PacketDispatch;
 use super::lead::{EntryContext, EntryPoints};
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, SyncSearch};
 use super::unit_starts::RecordedStarts;
-use super::{HEADER_BYTES, TIMELINE_TICKS_MAX, TsHeader};
-use crate::plan::{EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
+use super::{HEADER_BYTES, TsHeader};
+use crate::plan::{
+    EXTENTS_MAX, EntryPoint, LOSSES_MAX, PacketPlan, PlanParts, RtpIdentity, SyncLoss,
+    TIMELINE_TICKS_MAX, present,
+};
 use crate::{Damage, Refusal, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 /// A file without a packet in this many bytes from the start is no transport stream.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
-
-/// Extents of contiguous packets allowed in a file.
-pub(crate) const EXTENTS_MAX: usize = 1 << 16;
-
-/// Losses whose offset and size are stored; further ones are only counted.
-pub(crate) const LOSSES_MAX: usize = 256;
 
 /// Below this number of packets the detected distance is uncertain: after a loss of synchronisation
 /// another distance that fits replaces it.

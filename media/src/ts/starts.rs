@@ -14,9 +14,10 @@
 
 use std::io;
 
-use super::access::{chosen_pid, presentation};
+use super::access::chosen_pid;
 use super::lead::{EntryPoints, ROW_MAX, TablePackets};
 use super::packet_reader::PacketReader;
+use super::pes_times::presentation;
 use super::tables::{SERVICE_PIDS, TableReader};
 use super::{TsHeader, TsPacket};
 use crate::ReadAt;

@@ -10,9 +10,8 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times).
 //! Does not follow private audio streams (stream type 6), which only a descriptor identifies.
 
-use super::access::presentation;
+use super::pes_times::{TIME_MODULUS, presentation};
 use super::psi::ProgrammeMap;
-use super::rewrite::TIME_MODULUS;
 use super::{Coding, TsPacket};
 
 /// Timestamp steps beyond these, backward and forward, are discontinuities; in units of 90 kHz.

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::lead::{EntryContext, EntryPoints};
-use super::rewrite::TIME_MODULUS;
+use super::pes_times::{TIME_MODULUS, decoding};
 
 /// Units retained: twenty seconds at 50 pictures a second.
 const UNITS_MAX: usize = 1024;
@@ -100,45 +100,15 @@ impl UnitStarts {
     }
 }
 
-/// Returns the decoding time of a PES packet if it lies within these first bytes; the presentation
-/// time if there is no separate decoding time.
-fn decoding(bytes: &[u8]) -> Option<u64> {
-    let flags = *bytes.get(7)?;
-    let at = if flags & 0xc0 == 0xc0 { 14 } else { 9 };
-    let [a, b, c, d, e] = *bytes.get(at..at + 5)?.first_chunk()?;
-    let bits = |byte: u8, shift: u32| u64::from(byte >> 1) << shift;
-    let time = u64::from(a >> 1 & 7) << 30 | u64::from(b) << 22 | bits(c, 15);
-    let is_timed = bytes.starts_with(&[0, 0, 1]) && flags & 0x80 != 0;
-    is_timed.then_some(time | u64::from(d) << 7 | bits(e, 0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ts::pes_times::put_timestamp;
 
-    fn payload(presented: u64, decoded: Option<u64>) -> Vec<u8> {
-        let time = |prefix: u8, time: u64| {
-            let part = |shift: u32, bits: u32| (time >> shift & ((1 << bits) - 1)) as u8;
-            [prefix << 4 | part(30, 3) << 1 | 1, part(22, 8), part(15, 7) << 1 | 1, part(7, 8)]
-                .into_iter()
-                .chain([part(0, 7) << 1 | 1])
-                .collect::<Vec<u8>>()
-        };
-        let mut bytes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5];
-        if decoded.is_some() {
-            (bytes[7], bytes[8]) = (0xc0, 10);
-        }
-        bytes.extend(time(2, presented));
-        bytes.extend(decoded.map(|decoded| time(1, decoded)).unwrap_or_default());
+    fn payload(presented: u64) -> Vec<u8> {
+        let mut bytes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0, 0, 0, 0, 0];
+        put_timestamp(&mut bytes[9..], 0x20, presented);
         bytes
-    }
-
-    #[test]
-    fn the_time_of_decoding_is_that_of_presentation_where_it_has_none() {
-        assert_eq!(decoding(&payload(0x1_2345_6789, None)), Some(0x1_2345_6789));
-        assert_eq!(decoding(&payload(7200, Some(3600))), Some(3600));
-        assert_eq!(decoding(&payload(7200, Some(3600))[..13]), None);
-        assert_eq!(decoding(&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 
     #[test]
@@ -149,13 +119,13 @@ mod tests {
         for (packet, time) in
             [(1, end - 3600), (2, end + 1800), (3, end), (4, 0), (5, 900_000_000), (6, 900_090_000)]
         {
-            starts.push(packet, &payload(time, None), EntryContext::default());
+            starts.push(packet, &payload(time), EntryContext::default());
         }
         let found = starts.with(EntryPoints::default());
         assert_eq!(found.breaks, [5]);
         assert_eq!(found.units.len(), 6);
         for packet in 7..2000 {
-            starts.push(packet, &payload(900_090_000, None), EntryContext::default());
+            starts.push(packet, &payload(900_090_000), EntryContext::default());
         }
         assert_eq!(starts.with(EntryPoints::default()).units.len(), UNITS_MAX);
     }

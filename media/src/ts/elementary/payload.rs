@@ -9,7 +9,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.3.6 (PES packet).
 //! Does not reorder packets or repair losses.
 
-use crate::ts::rewrite::PesTimes;
+use crate::ts::pes_times::PesTimes;
 use crate::ts::{TsHeader, TsPacket};
 
 /// State of one PID after the packets so far.

@@ -17,7 +17,7 @@ use crate::random_access::AccessReader;
 use crate::tracks::{
     Codec, H264Config, H265Config, MediaSample, SampleFault, SampleTable, SampleTableBuilder,
 };
-use crate::ts::rewrite::PesTimes;
+use crate::ts::pes_times::PesTimes;
 
 /// The pictures of one elementary stream so far.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 use super::time_bases::{SECOND, TimeBases};
 use crate::frames::{Frame, FrameParser, HEADER_BYTES};
 use crate::tracks::{Codec, MediaSample, SampleFault, SampleTable, SampleTableBuilder};
-use crate::ts::rewrite::PesTimes;
+use crate::ts::pes_times::PesTimes;
 
 /// The frames of one elementary stream so far.
 #[derive(Debug)]

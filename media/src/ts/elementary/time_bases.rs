@@ -10,7 +10,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (33 bits of 90 kHz), §2.4.3.5 (discontinuities).
 //! Does not read clock references: the times alone synchronise video and audio.
 
-use crate::ts::rewrite::TIME_MODULUS;
+use crate::ts::pes_times::TIME_MODULUS;
 
 /// Time base discontinuities allowed in a file.
 pub(super) const BREAKS_MAX: u32 = 1 << 16;

@@ -10,7 +10,7 @@
 //! Does not examine payloads after the PES header.
 
 use crate::ts::format::{Coding, tags};
-use crate::ts::rewrite::PesTimes;
+use crate::ts::pes_times::PesTimes;
 use crate::ts::survey::Programme;
 use crate::ts::{NULL_PID, PCR_MODULUS, TsHeader, TsPacket};
 use crate::{SpliceRefusal, TS_PACKET_BYTES};

@@ -6,7 +6,7 @@
 //! `playing` filters and rewrites its packets, `time_base` converts its clock, `announce` generates
 //! tables, `slots` times the packets of a constant rate, `sound_length` finds the end of audio,
 //! `cut` finds the last whole PES packets of a file that is left in the middle; [`super::rewrite`]
-//! writes fields.
+//! and [`super::pes_times`] write fields.
 //!
 //! Output PIDs: PAT 0, SDT 0x11, PMT 0x1000, video 0x100 to 0x10f, audio 0x110 to 0x11f, others
 //! 0x120 to 0x12f. The clock is always on 0x100: in the video packets if the file has it there,
@@ -45,7 +45,8 @@ use playing::PlayingItem;
 use slots::{DELAY_TICKS, RATES, Slots};
 use time_base::difference;
 
-use super::rewrite::{PesTimes, TIME_MODULUS, clock_packet, put_pcr};
+use super::pes_times::{PesTimes, TIME_MODULUS};
+use super::rewrite::{clock_packet, put_pcr};
 use super::{PCR_MODULUS, SYNC_BYTE, TsHeader, TsPacket};
 use crate::{
     SpliceRefusal, SpliceSettingsFault, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES,

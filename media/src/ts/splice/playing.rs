@@ -16,7 +16,8 @@ use super::sound_length::SoundLength;
 use super::time_base::{TimeBase, difference};
 use super::{OutputStream, QueuedPacket, SpliceCounts};
 use crate::ts::format::Coding;
-use crate::ts::rewrite::{PesTimes, TIME_MODULUS, renew_adaptation};
+use crate::ts::pes_times::{PesTimes, TIME_MODULUS};
+use crate::ts::rewrite::renew_adaptation;
 use crate::ts::{Adaptation, PCR_MODULUS, PIDS, TsPacket};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 

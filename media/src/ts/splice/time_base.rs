@@ -12,7 +12,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.2 (clock), §2.4.3.5 (discontinuity of the time base).
 //! Does not check the rate of a clock.
 
-use crate::ts::rewrite::TIME_MODULUS;
+use crate::ts::pes_times::TIME_MODULUS;
 use crate::ts::{PCR_MODULUS, clock};
 
 /// Offset of a file's clock.
