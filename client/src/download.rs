@@ -8,7 +8,6 @@
 //! Sources: RFC 9112 §3.2, §4, §6.3 (framing); RFC 9110 §15.
 //! Does not support ranges, redirections, chunked bodies or TLS; curl does.
 
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -238,7 +237,7 @@ impl<'a> OpenTarget<'a> {
             DownloadTarget::Sink(sink) => OpenTarget::Sink(sink),
             DownloadTarget::File(path) => {
                 let file = tokio::fs::File::create(path).await;
-                OpenTarget::File(path, file.map_err(|source| failed("open", path, source))?)
+                OpenTarget::File(path, file.map_err(|source| Error::on_file("open", path, source))?)
             }
         })
     }
@@ -251,7 +250,7 @@ impl<'a> OpenTarget<'a> {
                 Ok(())
             }
             OpenTarget::File(path, file) => {
-                file.write_all(bytes).await.map_err(|source| failed("write", path, source))
+                file.write_all(bytes).await.map_err(|source| Error::on_file("write", path, source))
             }
         }
     }
@@ -259,15 +258,11 @@ impl<'a> OpenTarget<'a> {
     async fn close(self) -> Result<(), Error> {
         match self {
             OpenTarget::File(path, mut file) => {
-                file.flush().await.map_err(|source| failed("write", path, source))
+                file.flush().await.map_err(|source| Error::on_file("write", path, source))
             }
             OpenTarget::Nowhere | OpenTarget::Sink(_) => Ok(()),
         }
     }
-}
-
-fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
-    Error::Host { call, object: path.display().to_string(), source }
 }
 
 const READ_BYTES: usize = 256 << 10;

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 /// Reason why a client did not begin or did not finish.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a call on a file.
+    pub(crate) fn on_file(call: &'static str, path: &Path, source: io::Error) -> Error {
+        Error::Host { call, object: path.display().to_string(), source }
+    }
+
     /// True when a setting of the caller is at fault.
     pub fn is_caller(&self) -> bool {
         matches!(self, Error::Setting { .. })

@@ -58,7 +58,11 @@ impl FileWriter {
         let thread = std::thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || write(file, &queue, &end))
-            .map_err(|source| failed("clone", Path::new("thread output"), source))?;
+            .map_err(|source| Error::Host {
+                call: "clone",
+                object: "thread output".into(),
+                source,
+            })?;
         Ok(FileWriter {
             path: path.to_owned(),
             block: Vec::with_capacity(BLOCK_BYTES),
@@ -98,7 +102,7 @@ impl FileWriter {
         drop(self.blocks);
         let ended = self.thread.join();
         let ended = ended.unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")));
-        let left_out = ended.map_err(|source| failed("write", &self.path, source))?;
+        let left_out = ended.map_err(|source| Error::on_file("write", &self.path, source))?;
         let bytes = self.taken_bytes - left_out;
         Ok(WrittenFile { bytes, left_out_bytes: self.left_out_bytes + left_out })
     }
@@ -126,7 +130,7 @@ pub(super) fn create(path: &Path) -> Result<File, Error> {
     opened.and_then(blocking).map_err(|source| {
         let has_no_reader = source.raw_os_error() == Some(Errno::NXIO.raw_os_error());
         let words = "nobody reads this pipe; start its reader first";
-        failed("open", path, if has_no_reader { io::Error::other(words) } else { source })
+        Error::on_file("open", path, if has_no_reader { io::Error::other(words) } else { source })
     })
 }
 
@@ -141,11 +145,6 @@ fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>, end: &OutputEnd) -> io
     }
     file.flush()?;
     Ok(left_out)
-}
-
-/// The error of a call on a file.
-pub(super) fn failed(call: &'static str, object: &Path, source: io::Error) -> Error {
-    Error::Host { call, object: object.display().to_string(), source }
 }
 
 const BLOCK_BYTES: usize = 256 << 10;

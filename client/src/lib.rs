@@ -8,11 +8,11 @@
 //! recorder uses [`ClientSession`] and [`rtp_receiver`].
 //!
 //! A packet of a play goes from the kernel to `receive_thread` (a separate thread), through the
-//! only receiver of RTP ([`rtp_receiver`]) into the statistics and, where a file is written, in
-//! order to `file_writer` (another thread). Packets of a track go to its depayloader
-//! (`track_receiver`), and access units through `track_queue` and `track_muxer` into the file.
-//! `rtsp_connection` exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play, and
-//! `verdict` holds the result.
+//! only receiver of RTP ([`rtp_receiver`]) into the statistics (`stream_stats`) and, where a file
+//! is written, in order to `file_writer` (another thread). Packets of a track go to its
+//! depayloader (`track_receiver`), and access units through `track_queue` and `track_muxer` into
+//! the file. `rtsp_connection` exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play,
+//! and `verdict` holds the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
 //! Does not decode, or use TLS, proxies or cookies.
@@ -51,7 +51,9 @@ pub mod rtp_receiver;
 mod rtsp_connection;
 mod sender_clock;
 mod socket_pair;
+mod stop;
 mod stream_setup;
+mod stream_stats;
 mod track_file;
 mod track_muxer;
 mod track_queue;

@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::file_writer::failed;
-use super::play::{Stop, stopped};
+use super::stop::{Stop, stopped};
 use crate::error::Error;
 
 /// Signals the writing thread of a file to drop the rest.
@@ -56,7 +55,7 @@ impl OutputEnd {
         self.give_up();
         timeout(FINISH_WAIT, finished).await.unwrap_or_else(|_| {
             let words = "it takes no more bytes; what it took is in it";
-            Err(failed("write", path, std::io::Error::other(words)))
+            Err(Error::on_file("write", path, std::io::Error::other(words)))
         })
     }
 }

@@ -8,9 +8,8 @@
 //! Sources: RFC 2326 §10.2, §10.4, §11.3.12 (461), C.1 (description).
 //! Does not seek or change the range while it plays.
 
-use std::future::{pending, ready};
+use std::future::pending;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::time::Duration;
 
 use media::mux::{MediaWriter, WriterKind};
@@ -25,6 +24,7 @@ use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
+use super::stop::{Stop, stopped};
 use super::stream_setup::set_up_streams;
 use super::track_file::TrackFile;
 use super::track_muxer::TrackMuxer;
@@ -33,15 +33,6 @@ use super::track_receiver::TrackReceiver;
 use super::transport::{StreamTransport, TransportChoice};
 use super::verdict::Verdict;
 use crate::error::{ClientSetting, Error};
-
-/// A future that ends a play when it is ready.
-pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Waits for a stop; ready at once after it has been ready before.
-pub(super) async fn stopped(stop: &mut Stop) {
-    (&mut *stop).await;
-    *stop = Box::pin(ready(()));
-}
 
 /// Stream to play, and settings.
 #[non_exhaustive]

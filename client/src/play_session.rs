@@ -21,11 +21,13 @@ use wire::rtsp::client::{SetupReply, StreamStart};
 use wire::rtsp::{NptRange, NptStart};
 
 use super::output_end::OutputEnd;
-use super::play::{Play, PlayProgress, Stop, stopped};
+use super::play::{Play, PlayProgress};
 use super::play_verdict::EndedStream;
-use super::receive_thread::{Command, ReceiveThread, StreamStats};
+use super::receive_thread::{Command, ReceiveThread};
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
+use super::stop::{Stop, stopped};
+use super::stream_stats::StreamStats;
 use super::track_file::TrackFile;
 use super::transport::StreamTransport;
 use super::verdict::{AnnouncedStream, PlayEnd, SHORT_S_MAX, Verdict};

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use super::lateness::{LATE, Lateness};
 use super::play_session::{PlaySession, lost, media_of};
-use super::receive_thread::{ReceiveResult, StreamStats, lock};
+use super::receive_thread::ReceiveResult;
+use super::stream_stats::{StreamStats, lock};
 use super::track_file::WrittenTracks;
 use super::transport::StreamTransport;
 use super::verdict::{MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, TrackVerdict, Verdict};

@@ -18,21 +18,19 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use media::Codec;
-use media::depayload::DepayloadCounts;
 use paths::dropped_packets;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::oneshot;
 use wire::reorder::Limits;
-use wire::rtp::Reception;
 
 use super::file_writer::{FileWriter, WrittenFile};
 use super::frame_reader::{FrameBatch, FrameQueue};
-use super::lateness::Lateness;
 use super::play_consumer::{PlayConsumer, TrackConsumer};
+use super::stream_stats::{StreamStats, lock};
 use super::track_receiver::{TRACK_REORDER, TrackReceiver};
 use crate::error::Error;
 use crate::rtp_receiver::{
@@ -56,55 +54,6 @@ pub(super) enum StreamFormat {
     TransportStream(Option<FileWriter>),
     /// A track, whose access units are assembled.
     Track(Box<TrackReceiver>),
-}
-
-/// Statistics of a stream; shared with the tasks that report.
-#[derive(Debug)]
-pub(super) struct StreamStats {
-    pub(super) receiver: RtpReceiver<SingleSource>,
-    pub(super) packets: PacketStats,
-    /// Counts of a track's access units.
-    pub(super) units: DepayloadCounts,
-    pub(super) is_output_broken: bool,
-    pub(super) is_receiving: bool,
-    /// Datagrams that the kernel dropped, once the thread has ended.
-    pub(super) kernel_drops: Option<u64>,
-    pub(super) rtcp: RtcpStats,
-}
-
-/// Counts of datagrams, and times.
-#[derive(Debug, Default)]
-pub(super) struct PacketStats {
-    pub(super) lateness: Lateness,
-    /// Payload of packets that arrived for the first time.
-    pub(super) payload_bytes: u64,
-    /// Time of arrival of the last packet of the stream.
-    pub(super) last: Option<Instant>,
-    pub(super) last_timestamp: u32,
-    /// The longest step from one timestamp to the next in order. It also estimates the duration of
-    /// the last packet's frame where pictures are seconds apart.
-    pub(super) longest_step: u32,
-    /// Datagrams that are not of this stream, and the last foreign host among their senders.
-    pub(super) unexpected_source: u64,
-    pub(super) unexpected_from: Option<SocketAddr>,
-    /// Datagrams that are not RTP.
-    pub(super) malformed: u64,
-    /// Payloads that are not whole TS packets.
-    pub(super) bad_payload_size: u64,
-    /// Packets that arrived although PAUSE had been answered.
-    pub(super) while_paused: u64,
-}
-
-/// Statistics of RTCP.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RtcpStats {
-    pub(super) sender_reports: u64,
-    pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
-    /// Sender reports that were passed on to the writer of the tracks.
-    pub(super) passed_on: u64,
-    /// SSRC of the stream's last BYE.
-    pub(super) bye: Option<u32>,
-    pub(super) malformed: u64,
 }
 
 /// Source of the packets.
@@ -161,7 +110,9 @@ impl ReceiveThread {
             StreamFormat::TransportStream(output) => output.is_some().then(Limits::default),
             StreamFormat::Track(_) => Some(TRACK_REORDER),
         };
-        let stats = Arc::new(Mutex::new(StreamStats::new(source, reorder)));
+        let single = SingleSource::new(source.ssrc, source.clock_rate_hz);
+        let receiver = RtpReceiver::new(source.payload_type, single, reorder);
+        let stats = Arc::new(Mutex::new(StreamStats::new(receiver, source.clock_rate_hz)));
         let (commands, inbox) = channel();
         let (end, result) = oneshot::channel();
         let reader = SocketReader::new();
@@ -210,41 +161,6 @@ impl ReceiveThread {
             let source = io::Error::other("the thread panicked");
             Err(Error::Host { call: "receive", object: "RTP".into(), source })
         })
-    }
-}
-
-/// Locks statistics. A poisoned lock is ignored: each figure is valid by itself.
-pub(crate) fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
-    stats.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl StreamStats {
-    fn new(source: AnnouncedSender, reorder: Option<Limits>) -> StreamStats {
-        let single = SingleSource::new(source.ssrc, source.clock_rate_hz);
-        let lateness = Lateness::new(source.clock_rate_hz);
-        StreamStats {
-            receiver: RtpReceiver::new(source.payload_type, single, reorder),
-            packets: PacketStats { lateness, ..PacketStats::default() },
-            units: DepayloadCounts::default(),
-            is_output_broken: false,
-            is_receiving: true,
-            kernel_drops: None,
-            rtcp: RtcpStats::default(),
-        }
-    }
-
-    pub(super) fn ssrc(&self) -> Option<u32> {
-        self.receiver.sources.ssrc
-    }
-
-    /// True where the sender has left. A sender that changes its SSRC sends BYE for the old one,
-    /// and continues (RFC 3550 §8.2).
-    pub(super) fn has_sent_bye(&self) -> bool {
-        self.rtcp.bye.is_some_and(|bye| self.ssrc().is_none_or(|ssrc| ssrc == bye))
-    }
-
-    pub(super) fn reception(&self) -> &Reception {
-        &self.receiver.sources.reception
     }
 }
 

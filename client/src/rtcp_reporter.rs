@@ -21,7 +21,7 @@ use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 
 use super::channel_rtcp::ChannelRtcp;
-use super::receive_thread::{StreamStats, lock};
+use super::stream_stats::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 

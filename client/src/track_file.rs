@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::file_writer::{create, failed};
+use super::file_writer::create;
 use super::output_end::OutputEnd;
 use super::track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
 use super::track_queue::{Ended, TrackQueue};
@@ -63,7 +63,11 @@ impl TrackFile {
                 // The handle is gone where the play was given up.
                 let _ = done.send(written);
             })
-            .map_err(|source| failed("clone", Path::new("thread output"), source))?;
+            .map_err(|source| Error::Host {
+                call: "clone",
+                object: "thread output".into(),
+                source,
+            })?;
         Ok(TrackFile { origins, rates, is_broken, result })
     }
 
@@ -123,7 +127,7 @@ impl Writing {
         }
         let Writing { path, mut file, muxer, mut bytes, .. } = self;
         let MuxCounts { left_out_units, faults, .. } = muxer.finish(&mut out);
-        file.write_all(&out).map_err(|source| failed("write", &path, source))?;
+        file.write_all(&out).map_err(|source| Error::on_file("write", &path, source))?;
         bytes += out.len() as u64;
         let left_out_units = left_out_units + queue.control.dropped_units();
         Ok(WrittenTracks { bytes, left_out_units, faults })
@@ -133,7 +137,7 @@ impl Writing {
         if out.is_empty() {
             return Ok(());
         }
-        self.file.write_all(out).map_err(|source| failed("write", &self.path, source))?;
+        self.file.write_all(out).map_err(|source| Error::on_file("write", &self.path, source))?;
         self.bytes += out.len() as u64;
         out.clear();
         Ok(())

@@ -31,10 +31,9 @@ use super::chosen_stream::ChosenStream;
 use super::frame_reader::{FrameQueue, PacketSink, QueueSink};
 use super::plural::counted;
 use super::random::random_u32;
-use super::receive_thread::{
-    AnnouncedSender, Command, PacketInput, ReceiveThread, StreamFormat, StreamStats, lock,
-};
+use super::receive_thread::{AnnouncedSender, Command, PacketInput, ReceiveThread, StreamFormat};
 use super::rtcp_reporter::{RtcpLink, RtcpReporter};
+use super::stream_stats::{StreamStats, lock};
 use super::track_muxer::{TrackMuxer, TrackOrigin};
 use super::track_queue::{Ended, QueueControl, TrackEvent, TrackQueue};
 use super::track_receiver::TrackReceiver;

@@ -15,9 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::jobs::GuestJob;
+use crate::guest_job::GuestJob;
 use crate::protocol::ConsoleLine;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 /// The job.
 pub(crate) static JOB: GuestJob = GuestJob { name: "fpu", run };

@@ -21,7 +21,7 @@ use rustix::system::{RebootCommand, finit_module, reboot};
 
 use crate::error::Error;
 use crate::network;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 /// Kind, folder, data, and true when the kernel may lack it.
 const MOUNTS: &[(&str, &str, Option<&str>, bool)] = &[

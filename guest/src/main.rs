@@ -10,7 +10,8 @@
 //! line `guest: end`, for which the laboratory waits.
 //!
 //! Sources: the kernel's `Documentation/admin-guide/init.rst`. `guest/src/protocol.rs` defines the
-//! printed lines, `guest/src/request.rs` the words of the command line.
+//! printed lines, `guest/src/request.rs` the words of the command line, `guest/src/settings.rs` its
+//! settings.
 //!
 //! Does not serve a terminal, does not collect processes that are not its own, and ends after the
 //! run.
@@ -19,6 +20,7 @@
 mod error;
 mod fixture;
 mod fpu;
+mod guest_job;
 mod jobs;
 mod machine;
 mod memcpy_sizes;
@@ -29,6 +31,7 @@ mod program;
 mod protocol;
 mod request;
 mod role;
+mod settings;
 mod unixbench;
 mod verify;
 mod workloads;

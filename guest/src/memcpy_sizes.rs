@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 
 use crate::error::Error;
-use crate::jobs::GuestJob;
+use crate::guest_job::GuestJob;
 use crate::protocol::ConsoleLine;
 
 /// Prints the histogram.

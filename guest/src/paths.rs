@@ -32,10 +32,10 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::error::Error;
 use crate::fixture::{BatchBuffers, Fixture, FixtureShape};
-use crate::jobs::GuestJob;
+use crate::guest_job::GuestJob;
 use crate::meter;
 use crate::protocol::{ConsoleLine, WorkDone};
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 /// The job.
 pub(crate) static JOB: GuestJob = GuestJob { name: "paths", run };

@@ -19,11 +19,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::error::Error;
-use crate::jobs::GuestJob;
+use crate::guest_job::GuestJob;
 use crate::meter::measure;
 use crate::program::{command, succeeded};
 use crate::protocol::WorkDone;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 /// Job of the command line; `unixbench=PATH` adds it without its word.
 pub(crate) static JOB: GuestJob = GuestJob { name: "unixbench", run };

@@ -24,10 +24,10 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_s
 
 use crate::error::{Error, same, same_bytes};
 use crate::fixture::{Fixture, FixtureShape};
-use crate::jobs::GuestJob;
+use crate::guest_job::GuestJob;
 use crate::paths::{DATAGRAM_BYTES, DownloadSender, Failure, StreamSender, settle, wanted};
 use crate::protocol::ConsoleLine;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 /// The job.
 pub(crate) static JOB: GuestJob = GuestJob { name: "verify", run };

@@ -34,8 +34,8 @@ use crate::load::descriptors::raise_limit;
 use crate::load::process_meter::{ProcessMeter, ProcessUsage};
 use crate::load::stages::{LoadStages, StageCounts};
 use crate::load::{LoadEvent, LoadStage, resolve};
-use crate::play::Stop;
 use crate::rtsp_connection::connect_from;
+use crate::stop::Stop;
 use crate::transport::StreamTransport;
 use crate::wrong_url;
 

@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use self::connection::{FetchTimeouts, Route};
 use self::viewer::{PlaylistCache, Viewer, WatchPlan};
-use super::play::Stop;
+use super::stop::Stop;
 use super::wrong_url;
 use crate::error::{ClientSetting, Error};
 use crate::http_url::UrlParts;

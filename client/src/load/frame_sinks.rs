@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use super::sampled_stats::{SampledStats, Window};
 use crate::frame_reader::PacketSink;
-use crate::receive_thread::lock;
 use crate::rtp_receiver::{ArrivalClock, SocketDatagram};
+use crate::stream_stats::lock;
 
 /// Counts packets.
 pub(super) struct CountingSink {

@@ -70,8 +70,8 @@ use self::session_streams::LoadStreams;
 use self::stages::{LoadStages, StageCounts};
 use super::chosen_stream::{ChosenStream, choose_streams};
 use super::lateness::LATE;
-use super::play::Stop;
 use super::rtsp_client;
+use super::stop::Stop;
 use super::transport::StreamTransport;
 use crate::error::{ClientSetting, Error};
 

@@ -25,8 +25,8 @@ use paths::dropped_packets;
 
 use super::sampled_stats::{SampledStats, Window};
 use crate::error::Error;
-use crate::receive_thread::lock;
 use crate::rtp_receiver::SocketReader;
+use crate::stream_stats::lock;
 
 /// A stream of a verified session.
 pub(super) struct SampledStream {

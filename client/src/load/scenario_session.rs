@@ -33,7 +33,7 @@ use super::session_streams::PlayingStream;
 use super::session_sums::SessionSum;
 use crate::error::Error;
 use crate::read_pace::ReadRate;
-use crate::receive_thread::lock;
+use crate::stream_stats::lock;
 use crate::transport::StreamTransport;
 
 /// A running scenario.

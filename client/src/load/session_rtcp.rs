@@ -17,8 +17,8 @@ use wire::rtcp::{self, RtcpItem};
 
 use super::sampled_stats::SampledStats;
 use crate::random::{random_cname, random_u32};
-use crate::receive_thread::lock;
 use crate::rtcp_reporter::{RtcpLink, block};
+use crate::stream_stats::lock;
 
 /// A stream's RTCP.
 pub(super) struct SessionRtcp {

@@ -31,12 +31,12 @@ use crate::channel_rtcp::ChannelRtcp;
 use crate::error::Error;
 use crate::play_verdict::LOST_AT_ENDS_MAX;
 use crate::read_pace::ReadPace;
-use crate::receive_thread::lock;
 use crate::rtcp_reporter::{RtcpLink, report_target};
 use crate::rtp_receiver::{ArrivalClock, SocketReader};
 use crate::rtsp_connection::RtspConnection;
 use crate::socket_pair::{SocketPair, udp_offer};
 use crate::stream_setup::{ask, sender_of, set_up_channels_of};
+use crate::stream_stats::lock;
 
 /// The streams that each session sets up.
 pub(super) struct LoadStreams {

@@ -14,7 +14,7 @@ use super::outcome::{EndReason, VerifiedSessions, VerifiedTrack};
 use super::sampled_stats::{SampledStats, is_punctual};
 use super::session_streams::Media;
 use crate::lateness::Lateness;
-use crate::receive_thread::lock;
+use crate::stream_stats::lock;
 
 /// Sums over verified sessions.
 #[derive(Debug, Default)]

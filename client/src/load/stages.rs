@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::play::Stop;
+use crate::stop::Stop;
 
 /// Event of a load. Serialised, each is an object with its name as `event`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -12,8 +12,8 @@ use super::{Amount, MIX, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same};
 use crate::program::{command, succeeded};
 use crate::protocol::WorkDone;
-use crate::request::GuestSettings;
 use crate::role::SELF;
+use crate::settings::GuestSettings;
 
 const NAME: &str = "context_switch";
 /// Bytes of the token.

@@ -11,7 +11,7 @@ use super::buffer::Buffer;
 use super::{Amount, MIX, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same_bytes};
 use crate::protocol::WorkDone;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 pub(super) static FILE_COPY_1024: WorkloadSpec = spec::<1024, 2000>("file_copy_1024", 16 << 20);
 pub(super) static FILE_COPY_256: WorkloadSpec = spec::<256, 500>("file_copy_256", 4 << 20);

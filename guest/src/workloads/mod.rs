@@ -30,7 +30,7 @@ mod unix;
 use crate::error::Error;
 use crate::meter::measure;
 use crate::protocol::WorkDone;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 /// One workload.
 #[derive(Debug)]

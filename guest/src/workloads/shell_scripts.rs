@@ -17,7 +17,7 @@ use super::{Amount, MIX, Workload, WorkloadSpec};
 use crate::error::Error;
 use crate::program::{command, succeeded};
 use crate::protocol::WorkDone;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 const NAME: &str = "shell_scripts";
 const SHELL: &str = "/bin/sh";

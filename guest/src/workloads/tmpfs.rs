@@ -21,7 +21,7 @@ use super::buffer::Buffer;
 use super::{Amount, FILES, LARGE_FILES, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same};
 use crate::protocol::WorkDone;
-use crate::request::GuestSettings;
+use crate::settings::GuestSettings;
 
 const FILE_BYTES: u64 = 4 << 20;
 const KIB: usize = 1 << 10;
