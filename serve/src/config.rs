@@ -16,11 +16,10 @@ use crate::admission::KeyTokens;
 use crate::channel::{ChannelConfig, check_channels};
 use crate::error::{Error, Setting};
 use crate::handover::Predecessor;
-use crate::http::cors::NO_ORIGIN;
 use crate::http::film_keys::KeySource;
 use crate::limits::ClientLimits;
 use crate::pacer::PacketPacing;
-use crate::path_choice::{self, PathCost};
+use crate::path_choice::{self, PathCost, PathSettings};
 use crate::posters::ThumbnailSource;
 use crate::rtsp::media_ports::MediaPorts;
 use crate::sockets::{ListenerName, ListeningSockets};
@@ -158,6 +157,23 @@ impl Config {
         }
     }
 
+    /// Returns each listener with its address, if it has one.
+    pub(crate) fn listeners(&self) -> [(ListenerName, Option<SocketAddr>); 5] {
+        [
+            (ListenerName::Rtsp, Some(self.rtsp)),
+            (ListenerName::Http, Some(self.http)),
+            (ListenerName::Https, self.https),
+            (ListenerName::Rtsps, self.rtsps),
+            (ListenerName::Admin, self.admin),
+        ]
+    }
+
+    /// Returns the options on which the choice of paths depends.
+    pub(crate) fn path_settings(&self) -> PathSettings<'_> {
+        let (named, costs) = (&self.paths[..], &self.path_costs[..]);
+        PathSettings { named, costs, has_images: self.cache_bytes_max > 0 }
+    }
+
     /// Checks the settings, as [`Server::start`](crate::Server::start) does, without opening
     /// anything.
     ///
@@ -189,7 +205,7 @@ impl Config {
             });
         }
         self.media_ports.check()?;
-        path_choice::check(self)?;
+        path_choice::check(self.path_settings())?;
         self.check_tls()?;
         self.check_admin()?;
         self.limits.check()?;
@@ -304,6 +320,9 @@ impl Config {
         }
     }
 }
+
+/// Value of the setting that lets no page in.
+pub(crate) const NO_ORIGIN: &str = "none";
 
 /// True for `*` and `none`, and for scheme, host and port as a browser sends them.
 fn is_origin(text: &str) -> bool {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Drains a server: it accepts no more, and serves to the end the clients that it has.
+//! The drain of a server that accepts no more, and serves to the end the clients that it has.
 //!
 //! A drain begins when a successor has taken over the listening sockets. Connections of HTTP are
 //! closed after the next answer, HTTP/2 signals this to its clients (GOAWAY); sessions of RTSP
@@ -7,21 +7,11 @@
 //! HTTP/1 request.
 //!
 //! Sources: RFC 9112 §9.6 (close), RFC 9113 §6.8 (GOAWAY).
-//! Does not start the successor ([`crate::handover`]).
+//! Does not wait for clients ([`crate::retirement`] does).
 
-use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
-use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-
-use crate::error::Error;
-use crate::handover::Successor;
-use crate::rtsp::control;
-use crate::server::Server;
 
 /// State of a drain.
 #[derive(Debug)]
@@ -50,63 +40,3 @@ impl Drain {
         let _ = self.begun_sender.subscribe().wait_for(|begun| *begun).await;
     }
 }
-
-impl Server {
-    /// Offers this server's sockets to a process that is still to be started, which receives the
-    /// end of the link as its standard input. `notes` are facts that the new process may request.
-    ///
-    /// # Errors
-    /// No socket pair could be made.
-    pub fn offer(&self, notes: BTreeMap<String, String>) -> Result<(Successor, OwnedFd), Error> {
-        Successor::offer(&self.sockets, self.state.ports.pair(), notes)
-    }
-
-    /// Stops accepting in favour of a successor that serves. Sessions, downloads and connections
-    /// continue; channels leave their targets to the successor.
-    pub fn retire(&mut self, successor: Successor) {
-        self.sockets = Default::default();
-        self.state.drain.begin();
-        self.state.channels.lock().retire();
-        successor.go();
-        // The successor reads the shared port, and sends back what is for sessions of this server.
-        if let Some(task) = self.rtcp.take() {
-            task.abort();
-        }
-        let state = Arc::downgrade(&self.state);
-        self.rtcp = Some(tokio::spawn(async move {
-            let pass = |from, report: &[u8]| {
-                if let Some(state) = state.upgrade() {
-                    control::on_rtcp(&state, from, report);
-                }
-            };
-            successor.reports(pass).await;
-        }));
-    }
-
-    /// Waits until all sessions and connections of a retired server have ended, but for `limit` at
-    /// most, or until `stop` completes. The caller then stops the server.
-    pub async fn drain(&self, limit: Duration, stop: impl Future<Output = ()>) {
-        let mut stop = pin!(stop);
-        let until = Instant::now() + limit;
-        loop {
-            let (sessions, connections) =
-                (self.state.sessions.len(), self.state.limits.connections());
-            if (sessions, connections) == (0, 0) {
-                break;
-            }
-            if Instant::now() >= until {
-                tracing::warn!(
-                    "drained for {limit:?}: ending {sessions} sessions and {connections} \
-                     connections that are left"
-                );
-                break;
-            }
-            tokio::select! {
-                () = &mut stop => break,
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-        }
-    }
-}
-
-const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -37,11 +37,14 @@ mod posters;
 mod prefetch;
 mod random;
 mod reload;
+mod retirement;
 mod rtsp;
+mod segment_key;
 mod server;
 mod server_state;
 mod sockets;
 mod swapped;
+mod ticks;
 mod tls;
 mod turn;
 mod watch;
@@ -57,7 +60,7 @@ pub use admission::KeyTokens;
 pub use config::{Config, Timeouts};
 pub use error::{Error, Setting};
 pub use handover::{Predecessor, Successor};
-pub use http::film_keys::{KEY_BYTES, KeyMaker, KeySource};
+pub use http::film_keys::KeySource;
 pub use library::{
     DOWNLOAD_ONLY, FilePlan, NoFilePlan, StreamSummary, TrackSummary, download_only, extensions,
     plan_file,
@@ -69,6 +72,7 @@ pub use path_choice::PathCost;
 pub use posters::{DecoderCommand, ThumbnailSource};
 pub use reload::Reloaded;
 pub use rtsp::media_ports::MediaPorts;
+pub use segment_key::{KEY_BYTES, KeyMaker};
 pub use server::{Server, ServerAddresses};
 pub use sockets::{ListenerName, ListeningSockets};
 pub use tls::TlsSource;

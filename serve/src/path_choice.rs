@@ -15,7 +15,6 @@
 
 use paths::{Feed, Host, Open, Spec, Transport, Via};
 
-use crate::config::Config;
 use crate::error::{Error, Setting};
 use crate::pacer::{ByBurst, StreamPaths};
 
@@ -32,6 +31,16 @@ pub struct PathCost {
     pub cpu_s_per_gb: Option<f64>,
     /// Reason why the path could not be used.
     pub refused: Option<String>,
+}
+
+/// Options on which the choice depends.
+#[derive(Clone, Copy)]
+pub(crate) struct PathSettings<'a> {
+    /// Names of paths to use; at most one for streams and one for downloads.
+    pub(crate) named: &'a [String],
+    pub(crate) costs: &'a [PathCost],
+    /// True if the server makes wire images.
+    pub(crate) has_images: bool,
 }
 
 /// The paths of a running server.
@@ -54,30 +63,30 @@ impl Chosen {
 }
 
 /// Returns the paths to use: the forced ones, otherwise the cheapest on this host.
-pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
+pub(crate) fn choose(settings: PathSettings<'_>) -> Result<Chosen, Error> {
     let host = Host::here();
-    let search = Search { host: &host, path_costs: &config.path_costs };
-    for cost in config.path_costs.iter().filter(|cost| cost.burst_packets != BURSTS[1]) {
+    let search = Search { host: &host, path_costs: settings.costs };
+    for cost in settings.costs.iter().filter(|cost| cost.burst_packets != BURSTS[1]) {
         if let Some(reason) = &cost.refused {
             let (transport, path) = (&cost.transport, &cost.path);
             tracing::debug!("path {transport}/{path} cannot be used on this machine: {reason}");
         }
     }
-    let image = |path: &Ranked| config.cache_bytes_max > 0 && path.feed() == Some(Feed::Image);
+    let image = |path: &Ranked| settings.has_images && path.feed() == Some(Feed::Image);
     let gathered = |path: &Ranked| path.feed() == Some(Feed::Gathered);
     let streams = StreamPaths {
         gathered: search.by_burst(GATHERED, &gathered).expect("the reference has no needs"),
         image: search.by_burst(IMAGED, &image),
         framed: framed(Feed::Gathered).expect("the reference gathers"),
         framed_image: framed(Feed::Image)
-            .filter(|spec| config.cache_bytes_max > 0 && (spec.probe)(&host).is_ok()),
+            .filter(|spec| settings.has_images && (spec.probe)(&host).is_ok()),
     };
     let download = search.cheapest(Transport::Tcp, 0, DOWNLOADS, &|_| true);
     let download = download.expect("the reference has no needs").spec;
     let ranges = paths::find(Transport::Tcp, RANGES).expect("a member of the list");
     let ranges = if (ranges.probe)(&host).is_ok() { ranges } else { download };
     let mut chosen = Chosen { streams, download, ranges };
-    let named = named(config)?;
+    let named = named(settings)?;
     for spec in [named.stream, named.download].into_iter().flatten() {
         (spec.probe)(&host).map_err(|unavailable| Error::Setting {
             setting: Setting::Paths,
@@ -86,7 +95,7 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
         })?;
     }
     if let Some(spec) = named.stream {
-        chosen.streams = forced(spec, chosen.streams, config)?;
+        chosen.streams = forced(spec, chosen.streams, settings)?;
     }
     if let Some(spec) = named.download {
         (chosen.download, chosen.ranges) = (spec, spec);
@@ -99,9 +108,9 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
 ///
 /// # Errors
 /// As of [`choose`].
-pub(crate) fn check(config: &Config) -> Result<(), Error> {
-    let named = named(config)?;
-    named.stream.map_or(Ok(()), |spec| has_images(spec, config))
+pub(crate) fn check(settings: PathSettings<'_>) -> Result<(), Error> {
+    let named = named(settings)?;
+    named.stream.map_or(Ok(()), |spec| has_images(spec, settings))
 }
 
 /// Paths that the configuration names.
@@ -110,9 +119,9 @@ struct Named {
     download: Option<&'static Spec>,
 }
 
-fn named(config: &Config) -> Result<Named, Error> {
+fn named(settings: PathSettings<'_>) -> Result<Named, Error> {
     let mut named = Named { stream: None, download: None };
-    for name in &config.paths {
+    for name in settings.named {
         let served = [Transport::Rtp, Transport::Tcp];
         let spec = served.iter().find_map(|&transport| paths::find(transport, name));
         let spec = spec.ok_or_else(|| unknown(name))?;
@@ -124,7 +133,7 @@ fn named(config: &Config) -> Result<Named, Error> {
         if slot.replace(spec).is_some_and(|other: &Spec| other.name != spec.name) {
             return Err(Error::Setting {
                 setting: Setting::Paths,
-                found: config.paths.join(", "),
+                found: settings.named.join(", "),
                 cure: "force one path for streams and one for downloads at most".to_owned(),
             });
         }
@@ -133,9 +142,9 @@ fn named(config: &Config) -> Result<Named, Error> {
 }
 
 /// Checks that a named path has the wire images that it sends.
-fn has_images(spec: &Spec, config: &Config) -> Result<(), Error> {
+fn has_images(spec: &Spec, settings: PathSettings<'_>) -> Result<(), Error> {
     match spec.open {
-        Open::Stream { feed: Feed::Image, .. } if config.cache_bytes_max == 0 => {
+        Open::Stream { feed: Feed::Image, .. } if !settings.has_images => {
             Err(Error::NoImages { path: spec.name })
         }
         _ => Ok(()),
@@ -145,9 +154,9 @@ fn has_images(spec: &Spec, config: &Config) -> Result<(), Error> {
 fn forced(
     spec: &'static Spec,
     default: StreamPaths,
-    config: &Config,
+    settings: PathSettings<'_>,
 ) -> Result<StreamPaths, Error> {
-    has_images(spec, config)?;
+    has_images(spec, settings)?;
     match spec.open {
         Open::Stream { feed: Feed::Image, .. } => {
             Ok(StreamPaths { image: Some(ByBurst::always(spec)), ..default })
@@ -319,6 +328,7 @@ const BURSTS: [u32; 2] = [10, 44];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn cost(path: &str, burst_packets: u32, cpu_s_per_gb: Option<f64>) -> PathCost {
         let transport = if burst_packets == 0 { "tcp" } else { "rtp" }.to_owned();
@@ -333,7 +343,7 @@ mod tests {
 
     #[test]
     fn without_costs_the_order_is_the_usual_one() {
-        let chosen = choose(&with(Vec::new())).unwrap();
+        let chosen = choose(with(Vec::new()).path_settings()).unwrap();
         assert_eq!(chosen.streams.gathered.short.name, "mmap_gso");
         assert_eq!((chosen.download.name, chosen.ranges.name), ("sendfile", "vmsplice"));
         let framed = (chosen.streams.framed.name, chosen.streams.framed_image.unwrap().name);
@@ -344,41 +354,59 @@ mod tests {
     fn without_room_for_images_none_is_sent() {
         let mut config = with(Vec::new());
         config.cache_bytes_max = 0;
-        let chosen = choose(&config).unwrap().streams;
+        let chosen = choose(config.path_settings()).unwrap().streams;
         assert!(chosen.image.is_none() && chosen.framed_image.is_none());
     }
 
     #[test]
     fn the_cheapest_is_taken_for_each_length_of_burst() {
-        let chosen = choose(&with(vec![
-            cost("mmap_gso", 10, Some(0.5)),
-            cost("mmap_writev", 10, Some(0.4)),
-            cost("mmap_gso", 44, Some(0.2)),
-            cost("mmap_writev", 44, Some(0.4)),
-            cost("read_write", 0, Some(0.1)),
-            cost("sendfile", 0, Some(0.2)),
-        ]));
+        let chosen = choose(
+            with(vec![
+                cost("mmap_gso", 10, Some(0.5)),
+                cost("mmap_writev", 10, Some(0.4)),
+                cost("mmap_gso", 44, Some(0.2)),
+                cost("mmap_writev", 44, Some(0.4)),
+                cost("read_write", 0, Some(0.1)),
+                cost("sendfile", 0, Some(0.2)),
+            ])
+            .path_settings(),
+        );
         let chosen = chosen.unwrap();
         let gathered = chosen.streams.gathered;
         assert_eq!((gathered.short.name, gathered.long.name), ("mmap_writev", "mmap_gso"));
         assert_eq!(chosen.download.name, "read_write");
         let close = vec![cost("uring_send", 0, Some(0.16)), cost("sendfile", 0, Some(0.2))];
-        assert_eq!(choose(&with(close)).unwrap().download.name, "sendfile", "a copy is dearer");
+        assert_eq!(
+            choose(with(close).path_settings()).unwrap().download.name,
+            "sendfile",
+            "a copy is dearer"
+        );
         let equal = vec![cost("splice", 0, Some(0.19)), cost("sendfile", 0, Some(0.2))];
-        assert_eq!(choose(&with(equal)).unwrap().download.name, "sendfile", "the usual one");
+        assert_eq!(
+            choose(with(equal).path_settings()).unwrap().download.name,
+            "sendfile",
+            "the usual one"
+        );
         let kind = vec![cost("vmsplice", 0, Some(0.096)), cost("sendfile", 0, Some(0.158))];
-        assert_eq!(choose(&with(kind)).unwrap().download.name, "sendfile", "by the calibration");
+        assert_eq!(
+            choose(with(kind).path_settings()).unwrap().download.name,
+            "sendfile",
+            "by the calibration"
+        );
         let cheap = vec![cost("splice", 0, Some(0.09)), cost("sendfile", 0, Some(0.2))];
-        assert_eq!(choose(&with(cheap)).unwrap().download.name, "splice");
+        assert_eq!(choose(with(cheap).path_settings()).unwrap().download.name, "splice");
     }
 
     #[test]
     fn what_cannot_be_used_or_is_unknown_is_passed_over() {
-        let chosen = choose(&with(vec![
-            cost("teleport", 10, Some(0.01)),
-            cost("mmap_writev", 10, None),
-            cost("read_writev", 10, Some(0.9)),
-        ]));
+        let chosen = choose(
+            with(vec![
+                cost("teleport", 10, Some(0.01)),
+                cost("mmap_writev", 10, None),
+                cost("read_writev", 10, Some(0.9)),
+            ])
+            .path_settings(),
+        );
         assert_eq!(chosen.unwrap().streams.gathered.short.name, "read_writev");
     }
 
@@ -386,13 +414,13 @@ mod tests {
     fn a_named_path_wins_over_every_cost() {
         let mut config = with(vec![cost("mmap_gso", 10, Some(0.1))]);
         config.paths = vec!["mmap_writev".to_owned()];
-        let chosen = choose(&config).unwrap();
+        let chosen = choose(config.path_settings()).unwrap();
         assert_eq!(chosen.streams.gathered.long.name, "mmap_writev");
         assert!(chosen.streams.image.is_none(), "an image would be sent another way");
         assert!(chosen.streams.framed_image.is_none());
         assert_eq!((chosen.download.name, chosen.ranges.name), ("sendfile", "vmsplice"));
         config.paths = vec!["read_write".to_owned()];
-        let chosen = choose(&config).unwrap();
+        let chosen = choose(config.path_settings()).unwrap();
         assert_eq!((chosen.download.name, chosen.ranges.name), ("read_write", "read_write"));
     }
 }

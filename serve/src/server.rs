@@ -94,7 +94,7 @@ impl Server {
         config.check()?;
         let mut sockets = std::mem::take(&mut config.sockets);
         let predecessor = config.predecessor.take();
-        let chosen = choose(&config)?;
+        let chosen = choose(config.path_settings())?;
         let cost = chosen.cpu_s_per_gb(&config.path_costs);
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
         let access = Arc::new(Access::new(Policy::load(&config.access)?));
@@ -105,7 +105,7 @@ impl Server {
         let keys = keys.transpose()?;
         let files = |loops| OpenFiles::new(loops, descriptors);
         let event_loops = EventLoops::start(allowed_cores().len(), files)?;
-        sockets.open_missing(&config)?;
+        sockets.open_missing(config.listeners())?;
         let listeners = Listeners::register(&sockets, &event_loops)?;
         let bound = listeners.addresses()?;
         let rtsp = bound.rtsp;

@@ -9,6 +9,7 @@
 //! Sources: RFC 9110, RFC 9112; W3C CSP 3.
 //! Does not speak TLS: bind it to loopback, or put a proxy in front.
 
+mod admin_state;
 mod answers;
 mod exposition;
 mod login;
@@ -20,75 +21,25 @@ mod trace_files;
 
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use access::Access;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 use wire::http::{Limits, Part, Request, RequestReader, Response, refusal, unstored};
 
-use login::{COOKIE, Logins};
+pub(crate) use admin_state::Admin;
+pub use admin_state::ReloadOutcome;
+use login::COOKIE;
 use routes::{Found, find};
 
-use crate::config::Config;
 use crate::listener::close;
 use crate::rtsp::rtsp_input::read_some;
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
-
-/// State of the listener.
-pub(crate) struct Admin {
-    hosts: Vec<String>,
-    logins: Logins,
-    /// Tasks that accept connections, for the readiness.
-    listeners: OnceLock<Vec<AbortHandle>>,
-    reload: OnceLock<Reload>,
-    /// Permits for concurrent traces, each of some megabytes.
-    traces: Semaphore,
-}
-
-/// Reads the configuration again; may block.
-type Reload = Box<dyn Fn() -> Result<ReloadOutcome, String> + Send + Sync>;
-
-/// Result of reading the configuration again.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ReloadOutcome {
-    /// Keys whose new values are in force.
-    pub changed: Vec<String>,
-    /// Keys whose new values need a restart.
-    pub needs_restart: Vec<String>,
-}
-
-impl Admin {
-    /// Returns the state for a configuration; `None` if it names no administrator's listener.
-    pub(crate) fn new(config: &Config, access: &Arc<Access>) -> Option<Admin> {
-        config.admin.map(|_| Admin {
-            hosts: config.admin_hosts.clone(),
-            logins: Logins::new(access.clone()),
-            listeners: OnceLock::new(),
-            reload: OnceLock::new(),
-            traces: Semaphore::new(TRACES_MAX),
-        })
-    }
-
-    /// Stores the tasks that accept connections, for the readiness check.
-    pub(crate) fn watch_listeners(&self, listeners: Vec<AbortHandle>) {
-        let _ = self.listeners.set(listeners);
-    }
-
-    /// Sets the function that reads the configuration again; only the first call has an effect.
-    pub(crate) fn on_reload(
-        &self,
-        reload: impl Fn() -> Result<ReloadOutcome, String> + Send + Sync + 'static,
-    ) {
-        let _ = self.reload.set(Box::new(reload));
-    }
-}
 
 /// Serves connections until it is aborted, which also aborts them, or until a successor accepts in
 /// its place and they have ended.
@@ -242,7 +193,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     frame-ancestors 'none'";
 /// Browsers of several administrators, scrapers, scripts.
 const CONNECTIONS_MAX: usize = 64;
-const TRACES_MAX: usize = 4;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A login is the longest content.
 const CONTENT_BYTES_MAX: u64 = 16 << 10;
@@ -253,7 +203,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::Server;
+    use crate::{Config, Server};
 
     /// A peer that sends a byte of its request each second.
     #[tokio::test]

@@ -12,9 +12,9 @@ use std::time::SystemTime;
 
 use wire::http::{Part, Request, Response};
 
+use crate::http::client::Client;
 use crate::http::long_turns::LongTurns;
 use crate::http::open_files::OpenFiles;
-use crate::http::resource::Client;
 use crate::http::transmit::text;
 use crate::server_state::ServerState;
 

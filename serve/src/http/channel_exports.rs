@@ -13,7 +13,7 @@ use access::ListingClass;
 
 use crate::channel::{M3uLinks, session_description};
 use crate::http::channel_lists::ChannelList;
-use crate::http::resource::Client;
+use crate::http::client::Client;
 use crate::server_state::ServerState;
 
 /// A document about channels.

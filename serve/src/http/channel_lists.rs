@@ -1,42 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Documents about all channels, for players and guides: `/channels.m3u` (list, multicast where a
-//! channel has it), `/channels-rtsp.m3u` (the same by RTSP alone), `/channels.xml` (XMLTV of the
-//! coming day), `/channels.json` (state).
+//! Keeps the documents about all channels, for players and guides: `/channels.m3u` (list, multicast
+//! where a channel has it), `/channels-rtsp.m3u` (the same by RTSP alone), `/channels.xml` (XMLTV
+//! of the coming day), `/channels.json` (state).
 //!
 //! A guide of ten channels of short files has megabytes and takes 50 ms: on an event loop, two
 //! clients that pipelined requests for it held up all others for seconds. So a document is made on
 //! another thread, one at a time, and kept with its compressed form for all who ask the same: until
 //! the channels, their plans or their settings change, and a list of states or a guide until its
-//! next [`STATE_STEP_S`] or [`GUIDE_STEP_S`]. An answer costs a look-up, and a client holds a copy
-//! of only 16 KiB. Clients that may see the same names share a document ([`ListingClass`]).
+//! next step of time ([`super::channel_documents`]). An answer costs a look-up, and a client holds
+//! a copy of only 16 KiB. Clients that may see the same names share a document ([`ListingClass`]).
 //!
-//! Bounds: a guide ends after [`GUIDE_TIME`] and the bytes of [`crate::channel::xmltv`]; the
-//! documents kept have [`KEPT_BYTES_MAX`] together, and go after [`IDLE`] without requests.
+//! Bounds: a guide ends after a day and the bytes of [`crate::channel::xmltv`]; the documents kept
+//! have [`KEPT_BYTES_MAX`] together, and go after [`IDLE`] without requests.
 //!
 //! Sources: RFC 9110 §8.8.3 (entity tags: one for each coding), §12.5.3 (Accept-Encoding).
-//! Does not answer for a single channel.
+//! Does not write documents ([`super::channel_documents`]) or answer for a single channel.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use access::ListingClass;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tokio::sync::Mutex;
-use wire::http::{Listing, Request, Response, error, listing};
+use wire::http::{Listing, Request, Response, listing};
 
-use crate::channel::{M3uLinks, Timeline, m3u, xmltv};
-use crate::http::channel_exports::is_visible;
+use crate::channel::M3uLinks;
 use crate::http::content::Content;
 use crate::http::index::Body;
-use crate::http::resource::Client;
-use crate::server_state::ServerState;
 
 /// A document about all channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,15 +55,15 @@ struct Kept {
 }
 
 /// Inputs of a document.
-struct ListKey {
-    list: ChannelList,
-    class: Option<Arc<ListingClass>>,
+pub(super) struct ListKey {
+    pub(super) list: ChannelList,
+    pub(super) class: Option<Arc<ListingClass>>,
     /// Address of the server that occurs in the text; empty where none does.
-    address: String,
+    pub(super) address: String,
     /// Settings and plans of the moment.
-    sources: Vec<Arc<dyn Any + Send + Sync>>,
+    pub(super) sources: Vec<Arc<dyn Any + Send + Sync>>,
     /// Number of the step of time.
-    step: u64,
+    pub(super) step: u64,
 }
 
 impl ListKey {
@@ -87,7 +82,7 @@ impl ListKey {
 }
 
 /// A document, plain and compressed.
-struct MadeList {
+pub(super) struct MadeList {
     content_type: &'static str,
     tag: u64,
     plain: Bytes,
@@ -96,7 +91,7 @@ struct MadeList {
 }
 
 impl MadeList {
-    fn new(content_type: &'static str, text: Vec<u8>) -> MadeList {
+    pub(super) fn new(content_type: &'static str, text: Vec<u8>) -> MadeList {
         let mut tag = DefaultHasher::new();
         tag.write(&text);
         let gzip = (text.len() >= PACKED_BYTES_MIN).then(|| {
@@ -111,7 +106,7 @@ impl MadeList {
         self.plain.len() + self.gzip.as_ref().map_or(0, Bytes::len)
     }
 
-    fn answer(&self, request: &Request, now: SystemTime) -> (Response, Content) {
+    pub(super) fn answer(&self, request: &Request, now: SystemTime) -> (Response, Content) {
         let packed = self.gzip.as_ref().filter(|_| request.accepts_gzip);
         let (bytes, coding) = match packed {
             Some(packed) => (packed, Some("gzip")),
@@ -131,61 +126,8 @@ impl MadeList {
 }
 
 impl ChannelLists {
-    /// Answers a request for a document that names the channels of this class alone.
-    pub(super) async fn answer(
-        &self,
-        (list, class): (ChannelList, Option<Arc<ListingClass>>),
-        request: &Request,
-        (client, server): (&Client, &Arc<ServerState>),
-        now: SystemTime,
-    ) -> (Response, Content) {
-        let time = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut sources: Vec<Arc<dyn Any + Send + Sync>> = vec![server.live.current()];
-        let mut address = format!("{}://{}", client.scheme(), client.local);
-        let step_s = match list {
-            ChannelList::M3u(_) => u64::MAX,
-            ChannelList::State => STATE_STEP_S,
-            ChannelList::Guide => {
-                address.clear();
-                for (channel, plan) in server.channels.lock().plans() {
-                    sources.push(channel);
-                    sources.push(plan);
-                }
-                GUIDE_STEP_S
-            }
-        };
-        let step = time.as_secs() / step_s;
-        let key = ListKey { list, class: class.clone(), address: address.clone(), sources, step };
-        let (local, server) = (client.local, server.clone());
-        let make = move || {
-            let class = class.as_deref();
-            let text = match list {
-                ChannelList::M3u(links) => written_m3u(links, class, (&server, local, &address))?,
-                ChannelList::Guide => {
-                    written_guide(class, &server, Duration::from_secs(step * GUIDE_STEP_S))
-                }
-                ChannelList::State => written_state(class, &server, &address),
-            };
-            let content_type = match list {
-                ChannelList::M3u(_) => "audio/x-mpegurl",
-                ChannelList::Guide => "application/xml",
-                ChannelList::State => "application/json",
-            };
-            Ok(MadeList::new(content_type, text))
-        };
-        let refused = match self.get(key, make).await {
-            Ok(Ok(made)) => return made.answer(request, now),
-            Ok(Err(missing)) => error(request, 404, missing, now),
-            Err(panic) => {
-                tracing::error!("http {}: {panic}", request.path);
-                error(request, 500, "internal error", now)
-            }
-        };
-        (refused, Content::Text)
-    }
-
     /// Returns a kept document; makes it on another thread if none with these inputs is kept.
-    async fn get(
+    pub(super) async fn get(
         &self,
         key: ListKey,
         make: impl FnOnce() -> Result<MadeList, &'static str> + Send + 'static,
@@ -220,47 +162,6 @@ impl ChannelLists {
     }
 }
 
-fn is_seen(class: Option<&ListingClass>, name: &str) -> bool {
-    class.is_none_or(|class| is_visible(class, name))
-}
-
-fn written_m3u(
-    links: M3uLinks,
-    class: Option<&ListingClass>,
-    (server, local, address): (&ServerState, SocketAddr, &str),
-) -> Result<Vec<u8>, &'static str> {
-    let live = server.live.current();
-    let mut configs = Cow::Borrowed(&live.channels[..]);
-    if class.is_some() {
-        configs.to_mut().retain(|config| is_seen(class, &config.name));
-    }
-    let rtsp = SocketAddr::new(local.ip().to_canonical(), server.rtsp.port());
-    let guide = format!("{address}/channels.xml");
-    let list = m3u(&configs, links, &rtsp.to_string(), Some(&guide));
-    list.map(String::into_bytes).ok_or("this server has no address for a list")
-}
-
-fn written_guide(class: Option<&ListingClass>, server: &ServerState, from: Duration) -> Vec<u8> {
-    let plans = server.channels.lock().plans();
-    let seen = plans.iter().filter(|(channel, _)| is_seen(class, &channel.config.name));
-    let channels: Vec<(_, &Timeline)> =
-        seen.map(|(channel, plan)| (&channel.config, &plan.timeline)).collect();
-    xmltv(&channels, from, GUIDE_TIME)
-}
-
-fn written_state(class: Option<&ListingClass>, server: &ServerState, address: &str) -> Vec<u8> {
-    let is_clear = server.config.segment_cipher.is_none();
-    let mut rows = server.channels.lock().rows(is_clear.then_some(address));
-    rows.retain(|row| is_seen(class, &row.name));
-    serde_json::json!({ "channels": rows }).to_string().into_bytes()
-}
-
-/// Length of the guide.
-const GUIDE_TIME: Duration = Duration::from_secs(86_400);
-/// Steps of time in which the guide moves on; for so long it shows programmes that have ended.
-const GUIDE_STEP_S: u64 = 300;
-/// Greatest age of a state.
-const STATE_STEP_S: u64 = 1;
 /// Three guides of the longest, with their compressed forms.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 /// Least bytes to compress: fewer fit a packet or two.

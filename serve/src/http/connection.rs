@@ -14,13 +14,14 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use wire::http::{Limits, Request, RequestReader, Response, refusal};
 
+use crate::http::client::Client;
 use crate::http::client_stream::{ClientStream, Deadline, Received, receive};
 use crate::http::content::Content;
 use crate::http::download_pace::{ConnectionPace, DownloadPace};
 use crate::http::event_loops::LoopPlace;
 use crate::http::http2::serve_http2;
 use crate::http::refusals::retry_after;
-use crate::http::resource::{Client, answer_unless};
+use crate::http::resource::answer_unless;
 use crate::http::transmit::{PlainTarget, text, transmit, transmit_text};
 use crate::http::transmit_encrypted::transmit_encrypted;
 use crate::http::watched::{AnsweredRequest, note_file};

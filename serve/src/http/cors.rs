@@ -16,6 +16,7 @@
 
 use wire::http::{Method, Request, Response, content_type};
 
+use crate::config::NO_ORIGIN;
 use crate::http::channel_exports::ChannelExport;
 use crate::http::content::Content;
 use crate::http::film_keys;
@@ -23,8 +24,6 @@ use crate::http::page;
 use crate::server_state::ServerState;
 use crate::web::address::{self, WebItem};
 
-/// Value of the setting that lets no page in.
-pub(crate) const NO_ORIGIN: &str = "none";
 /// Value of the setting that lets every page in.
 const ANY_ORIGIN: &str = "*";
 

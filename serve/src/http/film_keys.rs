@@ -14,20 +14,11 @@ use std::sync::Arc;
 
 use crate::error::{Error, Setting};
 use crate::library::served_folder::Folder;
+use crate::segment_key::{KEY_BYTES, KeyMaker, PREFIX, SAMPLE_KEY, key_id};
 use crate::web;
-use crate::web::protection::{SAMPLE_KEY, key_id};
-
-/// Bytes of a key.
-pub const KEY_BYTES: usize = 16;
-
-/// Prefix of key paths; only if the server has keys, otherwise such paths are files.
-pub(crate) const PREFIX: &str = "/keys/";
 
 /// Playlist that `seal hls` writes for each film.
 const PLAYLIST: &str = "media.m3u8";
-
-/// Makes key `number` of a film.
-pub type KeyMaker = dyn Fn(&str, u64) -> [u8; KEY_BYTES] + Send + Sync;
 
 /// Source of keys.
 #[derive(Clone)]

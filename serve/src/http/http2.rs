@@ -33,11 +33,12 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use wire::http::{Part, Request, RequestDetails, Response, http2_request};
 
 use crate::http::body_reader::{BodyReader, NotRead};
+use crate::http::client::Client;
 use crate::http::content::Content;
 use crate::http::download_pace::DownloadPace;
 use crate::http::frame_budget::{Budget, Budgeted};
 use crate::http::long_turns::LongTurns;
-use crate::http::resource::{Client, answer_unless};
+use crate::http::resource::answer_unless;
 use crate::http::watched::{AnsweredRequest, note_file};
 use crate::meter::Meters;
 use crate::server_state::ServerState;

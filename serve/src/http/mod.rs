@@ -27,8 +27,10 @@
 
 pub(crate) mod administered;
 mod body_reader;
+mod channel_documents;
 mod channel_exports;
 pub(crate) mod channel_lists;
+mod client;
 mod client_stream;
 mod connection;
 mod content;

@@ -9,8 +9,9 @@ use std::time::SystemTime;
 use access::AccessVerdict;
 use wire::http::{Request, Response, error};
 
+use super::client::Client;
 use super::refusals::{not_opened, refusal};
-use super::resource::{Client, open};
+
 use crate::admission::Subject;
 use crate::http::open_files::{NotOpened, OpenFile};
 use crate::library::served_folder::Denied;
@@ -41,7 +42,7 @@ pub(super) async fn answer(
             AccessVerdict::Admitted(_) => {}
             verdict => return refusal(request, verdict, now),
         }
-        found = open(&first, client, server).await;
+        found = client.open(&first, server).await;
         name = first;
     }
     let file = match found {

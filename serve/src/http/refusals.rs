@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use access::AccessVerdict;
 use wire::http::{Request, Response, error, unstored};
 
-use super::resource::Client;
+use super::client::Client;
 use crate::http::open_files::NotOpened;
 use crate::limits::Refused;
 use crate::server_state::ServerState;

@@ -9,66 +9,30 @@
 //! Does not send ([`crate::http::transmit`]).
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use access::{AccessVerdict, RequestCredentials, carried};
+use access::{AccessVerdict, carried};
 use wire::http::{Method, Request, Response, answer_method, error, respond, unstored};
 
-use crate::admission::{Asked, Subject};
+use crate::admission::Subject;
 use crate::http::channel_exports::{ChannelExport, description};
+use crate::http::client::Client;
 use crate::http::content::{Content, counted};
 use crate::http::cors::with_origin;
-use crate::http::download_pace::ConnectionPace;
 use crate::http::film_keys::{self, NamedKey};
-use crate::http::long_turns::LongTurns;
-use crate::http::open_files::{NotOpened, OpenFile, OpenFiles};
+use crate::http::open_files::{NotOpened, OpenFile};
 use crate::http::page;
 use crate::http::pictures;
 use crate::http::refusals::{log_in, not_opened, refusal, retry_after};
 use crate::library::served_folder::{Denied, is_hidden};
 use crate::limits::Refused;
+use crate::segment_key::{PREFIX, SAMPLE_KEY};
 use crate::server_state::ServerState;
-use crate::watch::HttpViewer;
 use crate::web;
 use crate::web::address::{WebAddress, WebItem, identity_of};
-use crate::web::protection::SAMPLE_KEY;
 use crate::web::title::{FILES_MAX, Title};
 use crate::web::{AskedBy, AskedChannel, ChannelMedia, LiveWait, SegmentCipher, WebSource};
-
-/// Client of a connection.
-#[derive(Clone)]
-pub(crate) struct Client {
-    pub(super) peer: SocketAddr,
-    /// Address of this server that the client has connected to.
-    pub(super) local: SocketAddr,
-    /// Open files of the connection's loop.
-    pub(super) files: Arc<OpenFiles>,
-    /// Turns of the long answers of that loop.
-    pub(super) turns: Arc<LongTurns>,
-    /// Tick of the last receipt of bytes.
-    pub(super) received: u64,
-    pub(super) is_tls: bool,
-    /// Pace of the connection's downloads.
-    pub(super) pace: Arc<ConnectionPace>,
-    /// Figures of the connection for the watchers of the server.
-    pub(super) viewer: Arc<HttpViewer>,
-    /// Results about the credentials of the request that is answered now.
-    pub(super) known: Option<Arc<RequestCredentials>>,
-}
-
-impl Client {
-    /// Returns the scheme of the addresses that the client uses for this server.
-    pub(super) fn scheme(&self) -> &'static str {
-        if self.is_tls { "https" } else { "http" }
-    }
-
-    /// Returns the parts of a request of this client on which the decision is based.
-    pub(super) fn asked<'a>(&'a self, request: &'a Request) -> Asked<'a> {
-        Asked::of_http(request, self.peer.ip()).knowing(self.known.as_deref())
-    }
-}
 
 /// Returns the answer to a request.
 async fn answer(
@@ -129,7 +93,7 @@ async fn resource(
     if path == page::LOGIN {
         return (log_in(request, client, server, now).await, Content::Text);
     }
-    let has_keys = server.keys.current().is_some() && path.starts_with(film_keys::PREFIX);
+    let has_keys = server.keys.current().is_some() && path.starts_with(PREFIX);
     let named_key = film_keys::named(path).filter(|_| has_keys);
     if named_key.is_none() && has_keys {
         return (error(request, 404, "no such key", now), Content::Text);
@@ -310,19 +274,19 @@ async fn file(
     let name = plain_name(path);
     // A path with an identity is hardly the name of a file, so it is not opened as one first.
     if let Some(address) = web::address::parse(&name).filter(|found| found.identity.is_some()) {
-        match open(address.file, client, server).await {
+        match client.open(address.file, server).await {
             // A folder may have the name of a file, and a file that of a segment.
             Err(NotOpened::Denied(Denied::Missing | Denied::NotAFile)) => {}
             found => return of_media(&address, found, (request, client), server, now).await,
         }
     }
-    let file = match open(&name, client, server).await {
+    let file = match client.open(&name, server).await {
         Ok(file) => file,
         Err(NotOpened::Denied(denied)) => {
             if let Some(address) = web::address::parse(&name)
                 && matches!(denied, Denied::Missing | Denied::NotAFile)
             {
-                let found = open(address.file, client, server).await;
+                let found = client.open(address.file, server).await;
                 return of_media(&address, found, (request, client), server, now).await;
             }
             return without_file(&denied, request, client, server, now).await;
@@ -395,7 +359,7 @@ async fn of_media(
                 // The file has grown, or its content was replaced.
                 let received = client.files.tick();
                 let again = Client { received, ..client.clone() };
-                file = match open(address.file, &again, server).await {
+                file = match again.open(address.file, server).await {
                     Ok(file) => file,
                     Err(NotOpened::Denied(denied)) => {
                         return without_file(&denied, request, client, server, now).await;
@@ -439,7 +403,7 @@ async fn of_title(
             AccessVerdict::Admitted(_) => {}
             verdict => return refusal(request, verdict, now),
         }
-        let file = match open(name, client, server).await {
+        let file = match client.open(name, server).await {
             Ok(file) => file,
             Err(reason) => return not_opened(&reason, request, client, server, now),
         };
@@ -465,16 +429,6 @@ async fn of_title(
 fn origin(request: &Request, client: &Client) -> Option<String> {
     let host = request.host.as_ref()?;
     Some(format!("{}://{host}", client.scheme()))
-}
-
-/// Opens a file for a client.
-pub(super) async fn open(
-    name: &str,
-    client: &Client,
-    server: &ServerState,
-) -> Result<Arc<OpenFile>, NotOpened> {
-    let is_reserved = |file: &_| !server.limits.has_room_for_file(file);
-    client.files.find(name, client.received, &server.library.folder, is_reserved).await
 }
 
 /// Returns the path in its shortest spelling, so that a file has one name: empty parts and `.` are
@@ -537,8 +491,7 @@ async fn renditions(
     let asked = client.asked(request);
     for name in &names {
         let verdict = server.admission.decide(Subject::Key(name), &asked, &server.library).await;
-        if let (AccessVerdict::Admitted(_), Ok(file)) = (verdict, open(name, client, server).await)
-        {
+        if let (AccessVerdict::Admitted(_), Ok(file)) = (verdict, client.open(name, server).await) {
             films.push(server.web.film(name, &file));
         }
     }

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use wire::http::{Method, Part, Request, Response, escape_path};
 
 use crate::access_log::AccessLine;
-use crate::http::resource::{Client, plain_name};
+use crate::http::client::Client;
+use crate::http::resource::plain_name;
 use crate::server_state::ServerState;
 use crate::web::address;
 

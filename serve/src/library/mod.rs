@@ -24,6 +24,8 @@ mod following;
 mod inotify;
 mod listing;
 mod media_rate;
+pub(crate) mod part_row;
+pub(crate) mod part_starts;
 mod planning;
 mod queue;
 mod scans;

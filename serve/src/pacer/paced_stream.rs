@@ -22,10 +22,9 @@ use super::departures::Departures;
 use super::media_target::{MediaTarget, log_lowered_segment_limit};
 use super::{CATCH_UP, StreamLead, Tools};
 use crate::library::asset::Source;
-use crate::play::{
-    Link, MediaClock, PacketTrace, Sent, Shift, Speed, TracedCall, icmp_faults, ticks,
-};
+use crate::play::{Link, MediaClock, PacketTrace, Sent, Shift, Speed, TracedCall, icmp_faults};
 use crate::prefetch::{PrefetchHandle, SendForm, Window, whole_parts, within};
+use crate::ticks::ticks_of;
 
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {
@@ -331,10 +330,10 @@ impl PacedStream {
         let plan = &self.source.asset.plan;
         let mark = self.mark(form);
         let mut ready = mark.ready_to(self.next);
-        let half = ticks(WINDOW) / 2;
+        let half = ticks_of(WINDOW) / 2;
         let now = plan.ticks(self.next);
         if ready < self.end && plan.ticks(ready.max(self.next)).saturating_sub(now) < half {
-            let until = plan.packets_before(now.saturating_add(ticks(WINDOW)));
+            let until = plan.packets_before(now.saturating_add(ticks_of(WINDOW)));
             let packets = window(&self.source, form, ready..until, self.end);
             if self.source.residence(form).is_fresh(&packets) {
                 mark.answer(packets, true);
@@ -565,7 +564,7 @@ pub(super) fn ask_first(source: &Arc<Source>, packets: &Range<u64>, readers: &Pr
     let (plan, first) = (&source.asset.plan, source.asset.first_packet());
     let start = packets.start.saturating_sub(first);
     let limit = packets.end.saturating_sub(first).min(source.end());
-    let until = plan.packets_before(plan.ticks(start).saturating_add(ticks(WINDOW)));
+    let until = plan.packets_before(plan.ticks(start).saturating_add(ticks_of(WINDOW)));
     let (form, mark) = (SendForm::Source, Arc::default());
     let packets = window(source, form, start..until, limit);
     readers.ask(Window { source: source.clone(), form, packets, mark });

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
 
+use crate::ticks::ticks_of;
+
 /// Delivery rate of a play (RFC 2326 §12.35): seconds of media sent per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Speed {
@@ -40,7 +42,7 @@ impl Speed {
 
     /// Returns the media, in ticks, that is sent in this time.
     pub(crate) fn ticks(self, time: Duration) -> u64 {
-        let ticks = ticks(time);
+        let ticks = ticks_of(time);
         match self {
             Speed::ONE => ticks,
             Speed { thousandths } => ticks.saturating_mul(thousandths.into()) / 1000,
@@ -73,10 +75,4 @@ impl MediaClock {
         let ns = ahead * 1_000_000_000 / u128::from(ticks_per_s);
         self.moment + Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
-}
-
-/// Converts a duration to the plan's ticks.
-pub(crate) fn ticks(duration: Duration) -> u64 {
-    let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
-    u64::try_from(ticks).unwrap_or(u64::MAX)
 }

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use media::plan::PacketPlan;
 use paths::{PathFault, QUOTE_BYTES};
 
-use super::clock::ticks;
 use super::shift::Shift;
+use crate::ticks::ticks_of;
 
 /// A fault claimed by verified reports.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ pub(crate) fn is_sent(
     let newest_sequence = sequence(&plan.header_at(number(newest), 0));
     let back = newest_sequence.wrapping_sub(sequence(quoted));
     let Some(packet) = newest.checked_sub(u64::from(back)) else { return false };
-    let recent = ticks(RECENT);
+    let recent = ticks_of(RECENT);
     let oldest = plan.packets_before(plan.ticks(next.min(newest)).saturating_sub(recent));
     let timestamp = plan.timestamp(plan.ticks(packet)).wrapping_add(shift.timestamp);
     packet >= oldest && plan.header_at(number(packet), timestamp) == *quoted

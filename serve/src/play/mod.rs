@@ -17,7 +17,7 @@ mod progress;
 mod rtsp_output;
 mod shift;
 
-pub(crate) use clock::{MediaClock, Speed, ticks};
+pub(crate) use clock::{MediaClock, Speed};
 pub(crate) use late_buckets::LateBuckets;
 pub(crate) use packet_trace::{PacketRecord, PacketTrace, TracedCall, TracedPackets};
 pub(crate) use progress::{Link, Progress, Sent};

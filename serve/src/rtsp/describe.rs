@@ -13,9 +13,9 @@ use wire::rtsp::{Request, Response};
 use wire::sdp::{Description, TrackDescription};
 
 use super::RtspConnection;
-use super::play_range::duration;
 use super::play_span::named_end_ticks;
 use crate::library::asset::LibraryAsset;
+use crate::ticks::duration_of;
 
 impl RtspConnection {
     pub(super) async fn describe(&self, request: &Request) -> Result<Response, Response> {
@@ -29,7 +29,7 @@ impl RtspConnection {
                     origin: self.local.ip().to_canonical(),
                     id: u64::from(plan.identity().ssrc),
                     version: version(&asset.key),
-                    duration: ends.then(|| duration(plan.duration_ticks())),
+                    duration: ends.then(|| duration_of(plan.duration_ticks())),
                     bits_per_second: plan.bits_per_second(),
                 })
             }
@@ -40,7 +40,7 @@ impl RtspConnection {
                     origin: self.local.ip().to_canonical(),
                     id: u64::from(presentation.tracks()[0].identity.ssrc),
                     version: version(&asset.key),
-                    duration: Some(duration(named_end_ticks(presentation))),
+                    duration: Some(duration_of(named_end_ticks(presentation))),
                     bits_per_second: presentation.bits_per_second(),
                 };
                 let tracks = presentation.tracks().iter().enumerate();

@@ -15,10 +15,10 @@ use media::tracks::Entry;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use wire::rtsp::{NptRange, NptStart, RangeUnit};
 
-use crate::channel::window::ChannelWindow;
 use crate::library::asset::Source;
+use crate::library::part_row::PartRow;
 use crate::library::track_asset::TrackSource;
-use crate::play::ticks;
+use crate::ticks::{duration_of, ticks_of};
 
 /// Range in packets. `from` is `None` if play continues from the current position; `end` is `None`
 /// if the client left it open.
@@ -43,9 +43,9 @@ pub(super) fn packet_range(
     range: NptRange,
     unit: RangeUnit,
 ) -> Option<PacketRange> {
-    match (source.asset.window(), unit) {
-        (Some(window), RangeUnit::Clock) => return resolve_in(window, by_channel(window, range)?),
-        (Some(window), _) => return resolve_in(window, range),
+    match (source.asset.row(), unit) {
+        (Some(row), RangeUnit::Clock) => return resolve_in(row, by_channel(row, range)?),
+        (Some(row), _) => return resolve_in(row, range),
         (None, RangeUnit::Clock) => return None,
         (None, _) => {}
     }
@@ -124,19 +124,19 @@ pub(super) fn sample_range(
     Some(SampleRange { entry, end_ticks })
 }
 
-/// Finds a range in a channel's window. Time zero maps to the present: players request it when they
+/// Finds a range in a channel's row. Time zero maps to the present: players request it when they
 /// mean the beginning of their own playback. A time before the window maps to its beginning. A
 /// future time maps to the present, since a player that seeks forward intends to catch up. A
 /// channel has no end, so a range has none either.
-fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<PacketRange> {
-    let live = window.live_packet()?;
+fn resolve_in(row: &PartRow, range: NptRange) -> Option<PacketRange> {
+    let live = row.live_packet()?;
     let from = match range.start {
         NptStart::Now => live,
         NptStart::At(start) if start.is_zero() => live,
         NptStart::At(start) => {
             let empty = range.end.is_some_and(|end| end <= start);
             (!empty).then_some(())?;
-            window.packet_at(presented_ticks(start))?.min(live)
+            row.packet_at(presented_ticks(start))?.min(live)
         }
     };
     Some(PacketRange { from: Some(from), end: None })
@@ -144,8 +144,8 @@ fn resolve_in(window: &ChannelWindow, range: NptRange) -> Option<PacketRange> {
 
 /// Converts clock times to times of the channel. A future time becomes the present, and a time
 /// before the channel becomes its beginning.
-fn by_channel(window: &ChannelWindow, range: NptRange) -> Option<NptRange> {
-    let began = began(window)?;
+fn by_channel(row: &PartRow, range: NptRange) -> Option<NptRange> {
+    let began = began(row)?;
     let converted = |since_1970: Duration| since_1970.saturating_sub(began);
     let start = match range.start {
         NptStart::Now => NptStart::Now,
@@ -157,11 +157,11 @@ fn by_channel(window: &ChannelWindow, range: NptRange) -> Option<NptRange> {
 
 /// Returns the time of day, since 1970, at which the channel's time began: its last packet is on
 /// the air now. The present of viewers is some seconds earlier.
-pub(super) fn began(window: &ChannelWindow) -> Option<Duration> {
-    let source = window.newest()?;
+pub(super) fn began(row: &PartRow) -> Option<Duration> {
+    let source = row.newest()?;
     let asset = &source.asset;
     let last = source.end().clamp(1, asset.plan.packets()) - 1;
-    let present = duration(asset.first_ticks() + asset.plan.presented_ticks(last));
+    let present = duration_of(asset.first_ticks() + asset.plan.presented_ticks(last));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(now.saturating_sub(present))
 }
@@ -169,13 +169,8 @@ pub(super) fn began(window: &ChannelWindow) -> Option<Duration> {
 /// Converts a client's time to presentation ticks, rounded to the nearest unit of 90 kHz, because
 /// clients write times in whole milliseconds or microseconds.
 pub(super) fn presented_ticks(time: Duration) -> u64 {
-    let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
+    let stamps = ticks_of(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
     stamps.saturating_mul(TICKS_PER_TIMESTAMP)
-}
-
-pub(super) fn duration(ticks: u64) -> Duration {
-    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
-    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 /// Upper bound of audio priming: two and a half frames of AAC at 44.1 kHz last 58 ms.

@@ -21,12 +21,13 @@ use media::TICKS_PER_SECOND;
 use media::tracks::Presentation;
 use wire::rtsp::RangeUnit;
 
-use super::play_range::{began, duration};
+use super::play_range::began;
 use super::stream_session::{RtpStream, SessionContent};
 use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, StreamLead, TrackPlace, TrackStart};
 use crate::play::{Progress, Shift, Speed};
+use crate::ticks::duration_of;
 
 /// The media of one play.
 #[derive(Clone)]
@@ -66,7 +67,7 @@ impl PlaySpan {
         match content {
             SessionContent::Stream(source) => PlaySpan::Packets(PacketSpan {
                 // A viewer of a channel joins at the channel's position at the time of PLAY.
-                next: if source.asset.window().is_some() { u64::MAX } else { 0 },
+                next: if source.asset.row().is_some() { u64::MAX } else { 0 },
                 end: source.limit(),
                 shift: Shift::default(),
                 source: source.clone(),
@@ -194,8 +195,8 @@ impl PacketSpan {
         let is_open = asset.continues() && part.end > source.end();
         // A range in clock time (§3.7) is answered in clock time.
         let is_by_day = unit == RangeUnit::Clock;
-        let began = asset.window().filter(|_| is_by_day).and_then(|window| began(window));
-        let time = |ticks| began.unwrap_or_default() + duration(ticks);
+        let began = asset.row().filter(|_| is_by_day).and_then(|row| began(row));
+        let time = |ticks| began.unwrap_or_default() + duration_of(ticks);
         (time(start), (!is_open).then(|| time(start + length)))
     }
 }
@@ -238,7 +239,7 @@ impl SampleSpan {
             end => in_file(presentation.presented_of_due(end)),
         };
         let end = if is_backwards { end.min(start) } else { end.max(start) };
-        (duration(start), Some(duration(end)))
+        (duration_of(start), Some(duration_of(end)))
     }
 }
 

@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::Config;
 use crate::error::{Error, Setting};
 
 /// Open sockets of a server, each by its purpose. The default has none.
@@ -132,16 +131,12 @@ impl ListeningSockets {
         self.sockets[name as usize] = None;
     }
 
-    /// Opens the listeners that the configuration names and that are not open yet.
-    pub(crate) fn open_missing(&mut self, config: &Config) -> Result<(), Error> {
-        self.open(ListenerName::Rtsp, config.rtsp)?;
-        self.open(ListenerName::Http, config.http)?;
-        let others = [
-            (ListenerName::Https, config.https),
-            (ListenerName::Rtsps, config.rtsps),
-            (ListenerName::Admin, config.admin),
-        ];
-        for (name, address) in others {
+    /// Opens the listeners that have an address and are not open yet, and closes those without.
+    pub(crate) fn open_missing(
+        &mut self,
+        wanted: [(ListenerName, Option<SocketAddr>); ListenerName::ALL.len()],
+    ) -> Result<(), Error> {
+        for (name, address) in wanted {
             match address {
                 Some(address) => self.open(name, address)?,
                 None => self.close(name),

@@ -15,18 +15,18 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use access::carried;
-use wire::http::{Entity, Request, Response, content_type, error, respond, respond_whole};
+use wire::http::{Entity, Request, Response, content_type, error, respond_whole};
 
 use super::address::{SubtitleId, WebAddress, WebItem};
 use super::carry::{AddressedText, Carried, with_credentials};
 use super::clear_key;
 use super::item_parts::ItemParts;
+use super::item_response::{NO_CIPHER_OF_DASH, REVALIDATED, kind, made, may_change, refused};
 use super::live::LiveAsset;
 use super::live_dash;
-use super::live_media::RecordingNow;
 use super::live_reload::ReloadQuery;
 use super::protection::SegmentCipher;
+use super::recording_now::RecordingNow;
 use super::side_cars::side_cars;
 use super::title::Title;
 use super::ts_form::TsForm;
@@ -34,17 +34,10 @@ use super::web_assets::{WebAssets, WebSource};
 use crate::http::open_files::{FileContent, OpenFile};
 use crate::library::{Library, NoAsset};
 
-/// Cache-Control of an item below an identity: its content cannot change.
-const IMMUTABLE: &str = "max-age=31536000, immutable";
-const REVALIDATED: &str = "no-cache";
 /// An entity tag has about half of them.
 const ETAG_BYTES: usize = 128;
 /// Largest playlist that credentials are written into: a day of short segments.
 const CARRIED_BYTES_MAX: u64 = 4 << 20;
-
-/// Reason why enciphered segments have no MPD.
-pub(super) const NO_CIPHER_OF_DASH: &str = "segments are enciphered with AES-128 \
-    (--hls-cipher), which DASH does not have: play master.m3u8";
 
 /// Returns the answer for an address whose identity differs from that of the file's content.
 pub(crate) fn missing(
@@ -186,39 +179,6 @@ pub(crate) async fn answer(
     (made(request, &entity, parts, item, now), source)
 }
 
-/// Content type of text in MP4 (RFC 4337).
-const TEXT_FRAGMENTS: &str = "application/mp4";
-
-/// Content type of an item.
-pub(super) fn kind(item: &WebItem) -> &'static str {
-    content_type(match item {
-        WebItem::SubtitleInit(_) | WebItem::SubtitleFragment(..) => return TEXT_FRAGMENTS,
-        WebItem::Manifest | WebItem::LiveManifest => "manifest.mpd",
-        WebItem::Player => "player.html",
-        WebItem::Poster | WebItem::ThumbnailSheet(_) => "picture.jpg",
-        WebItem::Ts
-        | WebItem::TsSegment(_)
-        | WebItem::TsKeyFrame(_)
-        | WebItem::LiveSegment(_)
-        | WebItem::LivePart(..) => "media.ts",
-        WebItem::Init(_)
-        | WebItem::Segment(..)
-        | WebItem::KeyFrame(_)
-        | WebItem::LiveInit(..)
-        | WebItem::LiveFragment(..) => "media.mp4",
-        WebItem::Master
-        | WebItem::Playlist(_)
-        | WebItem::KeyPlaylist
-        | WebItem::TsPlaylist(_)
-        | WebItem::TsKeyPlaylist(_)
-        | WebItem::SubtitlePlaylist(_)
-        | WebItem::LivePlaylist => "media.m3u8",
-        WebItem::SubtitleSegment(..) | WebItem::SubtitleFile(_) | WebItem::Thumbnails => {
-            "media.vtt"
-        }
-    })
-}
-
 /// Returns the answer with an item of a recording.
 fn of_recording(
     request: &Request,
@@ -291,38 +251,6 @@ pub(crate) async fn title_answer(
     made(request, &entity, ItemParts::of_text(text), item, now)
 }
 
-/// Returns the answer with a resource, or with the requested ranges of it.
-pub(super) fn made(
-    request: &Request,
-    entity: &Entity<'_>,
-    parts: ItemParts,
-    item: &WebItem,
-    now: SystemTime,
-) -> Response {
-    let parts = carrying(parts, item, request);
-    let entity = &Entity { bytes: parts.bytes(), ..*entity };
-    made_as(request, entity, parts, may_change(item), now)
-}
-
-/// Does the same for a resource that may change, or that never does.
-pub(super) fn made_as(
-    request: &Request,
-    entity: &Entity<'_>,
-    parts: ItemParts,
-    may_change: bool,
-    now: SystemTime,
-) -> Response {
-    let mut response = match may_change {
-        true => respond_whole(request, entity, now),
-        false => respond(request, entity, now, crate::random::random_id),
-    };
-    response.parts = parts.placed(response.parts);
-    if response.status >= 400 {
-        return response;
-    }
-    response.with_field("Cache-Control", if may_change { REVALIDATED } else { IMMUTABLE })
-}
-
 /// Returns the answer with a stored playlist or MPD whose addresses have this query, too. `None`
 /// for other files, where the text would be too long, and where the file cannot be read. May wait
 /// for the disk.
@@ -356,41 +284,6 @@ pub(crate) async fn carried_file(
     Some(response.with_field("Cache-Control", REVALIDATED))
 }
 
-/// Writes the credentials of a request's query behind the addresses that a text lists.
-pub(super) fn carrying(mut parts: ItemParts, item: &WebItem, request: &Request) -> ItemParts {
-    let Some(query) = request.query.as_deref().and_then(carried) else { return parts };
-    let form = match item {
-        WebItem::Manifest | WebItem::LiveManifest => AddressedText::Manifest,
-        WebItem::Thumbnails => AddressedText::Thumbnails,
-        item if kind(item) == content_type("a.m3u8") => AddressedText::Playlist,
-        _ => return parts,
-    };
-    let carried = Carried { query: &query, host: request.host.as_deref() };
-    // Made here, so it is UTF-8.
-    if let Ok(text) = str::from_utf8(&parts.head)
-        && let Some(copy) = with_credentials(form, text, carried)
-    {
-        parts.head = copy.into();
-    }
-    parts
-}
-
-/// True for an item that depends on more than the file: others beside it, options, the name of the
-/// server. Its entity tag identifies it; the time of a file does not.
-fn may_change(item: &WebItem) -> bool {
-    matches!(
-        item,
-        WebItem::Master
-            | WebItem::Manifest
-            | WebItem::Player
-            | WebItem::LivePlaylist
-            | WebItem::LiveManifest
-            | WebItem::Poster
-            | WebItem::Thumbnails
-            | WebItem::ThumbnailSheet(_)
-    )
-}
-
 /// The subtitles of which an item is that may be made of cues.
 fn subtitle(item: &WebItem) -> Option<SubtitleId> {
     match item {
@@ -398,22 +291,5 @@ fn subtitle(item: &WebItem) -> Option<SubtitleId> {
         | WebItem::SubtitleSegment(id, _)
         | WebItem::SubtitleFile(id) => Some(*id),
         _ => None,
-    }
-}
-
-/// Returns the answer for a file without a plan.
-pub(crate) fn refused(request: &Request, reason: &NoAsset, now: SystemTime) -> Response {
-    let status = match reason {
-        NoAsset::Changing { .. }
-        | NoAsset::Busy { .. }
-        | NoAsset::NotOnAir
-        | NoAsset::OnStandby { .. } => 503,
-        NoAsset::Unreadable(_) => 500,
-        _ => 404,
-    };
-    let response = error(request, status, &reason.to_string(), now);
-    match reason.again_in_s() {
-        Some(seconds) => response.with_field("Retry-After", &seconds.to_string()),
-        None => response,
     }
 }

@@ -25,9 +25,9 @@ use wire::http::{Entity, Request, Response, error};
 
 use super::WebAssets;
 use super::address::{VERSION, WebAddress, WebItem};
-use super::answers::{kind, made, refused};
+use super::channel_now::ChannelNow;
+use super::item_response::{kind, made, refused};
 use super::live_dash;
-use super::live_media::ChannelNow;
 use super::live_reload::{LiveWait, ReloadQuery, awaited_of_channel};
 use super::ts_form::TsForm;
 use crate::channel::window::{ChannelWindow, HeldRange};

@@ -23,7 +23,7 @@ use wire::http::Request;
 
 use super::address::WebItem;
 use super::protection::{AssetKeys, hex};
-use crate::http::film_keys::KEY_BYTES;
+use crate::segment_key::KEY_BYTES;
 
 /// Format of keys in playlists, and name of the key system.
 pub(super) const CLEAR_KEY: &str = "org.w3.clearkey";

@@ -28,20 +28,17 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use media::{GrowingSegments, ReadAt, RecordedStarts};
+use media::{GrowingSegments, RecordedStarts};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::address::VERSION;
 use super::live_dash::LiveDash;
-use super::live_state::{LiveState, ShownTracks};
+use super::live_state::LiveState;
 use super::media_playlist::TICKS_PER_US;
-use super::web_asset::OpenBytes;
+use super::shown_tracks::shown;
 use crate::http::open_files::OpenFile;
 use crate::library::asset::Asset;
 use crate::library::growing_file::Growth;
-
-/// Bytes in which codecs are looked for.
-const CODECS_BYTES: u64 = 512 << 10;
 
 /// A recording as HLS.
 pub(crate) struct LiveAsset {
@@ -117,14 +114,6 @@ impl LiveAsset {
     }
 }
 
-/// Looks at the beginning of a transport stream.
-pub(super) fn shown(asset: &Asset, file: &OpenFile) -> io::Result<ShownTracks> {
-    let bytes = CODECS_BYTES.min(asset.plan.file_bytes()).min(file.entity().bytes);
-    let mut beginning = vec![0; bytes as usize];
-    OpenBytes(file).read_exact_at(&mut beginning, 0)?;
-    Ok(ShownTracks::of(&asset.plan.surveyed(&beginning)))
-}
-
 #[cfg(test)]
 impl LiveAsset {
     /// The clip as a recording that is in progress for as long as its growth is held.
@@ -135,7 +124,10 @@ impl LiveAsset {
         let identity = media::store::random_identity();
         let (plan, _) = scanner.recorded_so_far(identity).expect("a stream");
         let segments = GrowingSegments::of(&plan, true).expect("a place to start");
-        let state = LiveState::recording(segments, ShownTracks::of(&plan.surveyed(clip)));
+        let state = LiveState::recording(
+            segments,
+            super::shown_tracks::ShownTracks::of(&plan.surveyed(clip)),
+        );
         LiveAsset {
             identity: String::new(),
             growth: Arc::downgrade(growth),

@@ -34,8 +34,8 @@ use parking_lot::Mutex;
 use wire::http::{Entity, Request, Response, error};
 
 use super::address::{WebAddress, WebItem};
-use super::answers::{kind, made, refused};
 use super::item_parts::ItemParts;
+use super::item_response::{kind, made, refused};
 use super::live_manifest::{self, Described};
 use super::live_media::LiveMedia;
 use super::live_state::LiveState;
@@ -241,7 +241,7 @@ async fn fragment<M: LiveMedia>(
     let address = format!("{name}/~{}/{item}", media.identity());
     let (from, asked) = (media.clone(), segment.clone());
     let make = move || {
-        let made = source.make(&streams, from.places(), &asked, &from.bytes())?;
+        let made = source.make(&streams, from.places(), &asked, &from)?;
         Ok(vec![made.head, made.media])
     };
     match web.copies.get((address, bytes), peer, make).await {
@@ -401,8 +401,8 @@ impl LiveDash {
                         true => PartLimit::Part,
                         false => PartLimit::Packet(settled.packets),
                     };
-                    let (of, bytes) = ((&segment, &pids[..]), media.bytes());
-                    let part = streams.part(media.places(), of, limit, &bytes);
+                    let of = (&segment, &pids[..]);
+                    let part = streams.part(media.places(), of, limit, media);
                     let part = part.map_err(|error| media.fault(&error))?;
                     if !part.is_settled && !settled.is_over && !ahead.is_silent {
                         return Ok(false);

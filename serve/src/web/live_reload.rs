@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests for segments and parts that a recording or channel does not have yet.
 //!
-//! A low-latency player requests the playlist that has the next part (`_HLS_msn`, `_HLS_part`), or
-//! the part that the playlist announces; the answer is sent when it is available. Nothing is polled
-//! meanwhile: the thread that follows the media wakes all waiting requests when it has a new plan.
-//! A request waits for three target durations at most, and then gets the playlist as it is: so a
-//! player of a source that is silent for a while keeps asking (the draft suggests 503, which
-//! players treat as a fault of the server). [`WAITS_MAX`] requests wait at once; a further one is
-//! refused and may be retried.
+//! A low-latency player requests the playlist that has the next part (`_HLS_msn`, `_HLS_part`),
+//! or the part that the playlist announces; the answer is sent when it is available. Nothing is
+//! polled meanwhile: the thread that follows the media wakes all waiting requests when it has a
+//! new plan. A request waits for three target durations at most, and then gets the playlist as
+//! it is: so a player of a source that is silent for a while keeps asking (the draft suggests
+//! 503, which players treat as a fault of the server). A request beyond those that may wait at
+//! once ([`super::web_assets`]) is refused and may be retried.
 //!
 //! Sources: draft-pantos-hls-rfc8216bis §6.2.5.2 (blocking reload), §6.2.5.1 (updates), §6.2.6.
 //! Does not notice that a client hangs up ([`crate::http::connection`] ends the request then).
@@ -22,9 +22,6 @@ use super::address::{WebAddress, WebItem};
 use super::live::LiveAsset;
 use super::live_state::{LiveState, Reached};
 use crate::channel::window::WindowLive;
-
-/// Requests that wait at once.
-pub(super) const WAITS_MAX: usize = 16_384;
 
 /// Query of a request for a playlist.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -10,12 +10,13 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use media::cmaf::bits_per_second;
-use media::{GrowingSegment, GrowingSegments, TICKS_PER_SECOND, Track};
+use media::{GrowingSegment, GrowingSegments, TICKS_PER_SECOND};
 
 use super::address::WebItem;
 use super::item_parts::ItemParts;
 use super::live_playlist::{self, LISTED_MAX, LiveList, PartDate};
 use super::media_playlist::TICKS_PER_US;
+use super::shown_tracks::ShownTracks;
 
 /// Segments at the beginning: players start three behind the last, and Chromium's own treats a
 /// playlist with fewer as a fault.
@@ -23,14 +24,6 @@ const LISTED_MIN: usize = 3;
 
 /// Difference between reception and media time above which a new date is written.
 const DATE_DRIFT: Duration = Duration::from_secs(1);
-
-/// Tracks as the multivariant playlist shows them.
-#[derive(Debug, Default)]
-pub(crate) struct ShownTracks {
-    codecs: Option<String>,
-    size: Option<(u32, u32)>,
-    rate_millihertz: Option<u32>,
-}
 
 /// The segments so far.
 pub(crate) struct LiveState {
@@ -68,50 +61,6 @@ pub(super) enum Reached {
     /// It is still to be received.
     Expected,
     TooFar,
-}
-
-impl ShownTracks {
-    /// Returns the attributes of a programme's tracks.
-    pub(crate) fn of(tracks: &[Track]) -> ShownTracks {
-        let pictures = tracks.iter().filter(|track| track.coding.is_video());
-        let format = pictures.into_iter().find_map(|track| track.format.as_ref());
-        ShownTracks {
-            codecs: media::codecs(tracks).ok(),
-            size: format.and_then(|format| format.resolution()),
-            rate_millihertz: format.and_then(|format| format.rate_millihertz),
-        }
-    }
-
-    /// Returns the attributes of their variant, each after a comma; `codecs` replaces their own if
-    /// given.
-    pub(super) fn attributes(&self, codecs: Option<&str>) -> String {
-        let mut text = String::new();
-        if let Some(codecs) = codecs.or(self.codecs.as_deref()) {
-            text.push_str(&format!(",CODECS=\"{codecs}\""));
-        }
-        self.push_size(&mut text);
-        if let Some(rate) = self.rate_millihertz {
-            text.push_str(&format!(",FRAME-RATE={:.3}", f64::from(rate) / 1000.0));
-        }
-        text
-    }
-
-    /// Returns the attributes of a playlist of their key frames of H.264, likewise.
-    pub(super) fn key_frame_attributes(&self, codecs: Option<&str>) -> String {
-        let mut text = String::new();
-        let codecs = codecs.or(self.codecs.as_deref()).unwrap_or_default();
-        if let Some(codec) = codecs.split(',').find(|codec| codec.starts_with("avc")) {
-            text.push_str(&format!(",CODECS=\"{codec}\""));
-        }
-        self.push_size(&mut text);
-        text
-    }
-
-    fn push_size(&self, text: &mut String) {
-        if let Some((width, height)) = self.size {
-            text.push_str(&format!(",RESOLUTION={width}x{height}"));
-        }
-    }
 }
 
 impl LiveState {

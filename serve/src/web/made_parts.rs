@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use super::address::WebItem;
 use super::item_parts::ItemParts;
 use super::web_asset::WebAsset;
-use super::web_assets::cache;
+use super::weighted_cache::weighted_cache;
 
 /// Bytes of all boxes, and their expected number.
 const BYTES_MAX: u64 = 32 << 20;
@@ -37,7 +37,7 @@ impl Weighter<(u64, WebItem), ItemParts> for ByParts {
 
 impl MadeParts {
     pub(super) fn new() -> MadeParts {
-        MadeParts(cache(PARTS_EXPECTED, BYTES_MAX, ByParts))
+        MadeParts(weighted_cache(PARTS_EXPECTED, BYTES_MAX, ByParts))
     }
 
     /// Returns the bytes and file ranges of an item of a plan, as [`WebAsset::parts`].

@@ -26,7 +26,7 @@ use super::protection::AssetKeys;
 use super::sounds::{SoundUse, channels, default_sound};
 use super::subtitles::{ListedSubtitle, SubtitleFlags};
 use super::ttml_tracks;
-use super::web_asset::{TrackMedia, WebMedia};
+use super::web_media::{TrackMedia, WebMedia};
 
 /// Rate of subtitles: a text of 100 characters every two seconds has less.
 const TEXT_BITS_PER_SECOND: u32 = 1000;

@@ -29,7 +29,8 @@ use super::stream_media::StreamMedia;
 use super::subtitles::ListedSubtitle;
 use super::ts_form::TsForm;
 use super::ttml_tracks::has_playlist;
-use super::web_asset::{TrackMedia, WebAsset, WebMedia};
+use super::web_asset::WebAsset;
+use super::web_media::{TrackMedia, WebMedia};
 
 /// Time cut away from the beginning above which the cut is stated: encoders of sound insert frames
 /// of up to this time in front.

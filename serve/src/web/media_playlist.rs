@@ -15,7 +15,7 @@ use media::TICKS_PER_SECOND;
 use super::address::{SubtitleId, TrackList, WebItem};
 use super::stream_media::StreamMedia;
 use super::ts_form::TsForm;
-use super::web_asset::TrackMedia;
+use super::web_media::TrackMedia;
 
 pub(crate) const TICKS_PER_US: u64 = TICKS_PER_SECOND / 1_000_000;
 

@@ -12,8 +12,8 @@ use std::time::SystemTime;
 use wire::http::{Entity, Request, Response, error};
 
 use super::address::WebItem;
-use super::answers::{carrying, kind, made_as, refused};
 use super::item_parts::ItemParts;
+use super::item_response::{carrying, kind, made_as, refused};
 use super::web_assets::WebAssets;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;

@@ -28,7 +28,7 @@ use wire::http::escape_path;
 
 use super::clear_key::{CLEAR_KEY, LICENCE};
 use super::segment_copies::Pieces;
-use crate::http::film_keys::{KEY_BYTES, KeyMaker, PREFIX};
+use crate::segment_key::{KEY_BYTES, KeyMaker, PREFIX, SAMPLE_KEY, key_id};
 
 /// How segments are enciphered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,14 +186,6 @@ impl AssetKeys {
 /// Returns the address of key `number` of a film, or of a licence for it.
 fn address(film: &str, number: u64, extension: &str) -> String {
     format!("{PREFIX}{}/{number}.{extension}", escape_path(film))
-}
-
-/// Number of the key of a file's samples.
-pub(crate) const SAMPLE_KEY: u64 = 0;
-
-/// Returns the identifier of the key of a film's samples.
-pub(crate) fn key_id(make: &KeyMaker, film: &str) -> [u8; KEY_BYTES] {
-    make(&format!("{film}\0kid"), SAMPLE_KEY)
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

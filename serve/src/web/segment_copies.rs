@@ -22,7 +22,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
 
 use super::fair_turns::FairTurns;
-use super::web_assets::cache;
+use super::weighted_cache::weighted_cache;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
 use crate::nameless_file::nameless_file;
@@ -64,7 +64,7 @@ pub(super) type Pieces = Vec<Vec<u8>>;
 impl SegmentCopies {
     pub(super) fn new(folder: Option<PathBuf>) -> SegmentCopies {
         SegmentCopies {
-            kept: cache(SEGMENTS_EXPECTED, BYTES_MAX, ByBytes),
+            kept: weighted_cache(SEGMENTS_EXPECTED, BYTES_MAX, ByBytes),
             turns: FairTurns::new(MAKERS),
             living: Arc::new(Semaphore::new((LIVING_BYTES_MAX / PERMIT_BYTES) as usize)),
             folder,

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use media::cmaf::{SegmentParts, TARGET_S};
 use media::{Coding, SegmentPlan, StreamKeyFrames, entry_points};
 
-use super::live::shown;
-use super::live_state::ShownTracks;
 use super::protection::SegmentCipher;
-use super::web_asset::{COPIED_BYTES_MAX, OpenBytes};
+use super::shown_tracks::{ShownTracks, shown};
 use crate::http::open_files::OpenFile;
 use crate::library::asset::Asset;
+
+/// Longest segment of a transport stream that is copied.
+pub(super) const COPIED_BYTES_MAX: u64 = 256 << 20;
 
 /// A transport stream.
 pub(super) struct StreamMedia {
@@ -44,7 +45,7 @@ impl StreamMedia {
         file: &OpenFile,
         cipher: Option<SegmentCipher>,
     ) -> Result<StreamMedia, String> {
-        let starts = entry_points(&asset.plan, &OpenBytes(file))
+        let starts = entry_points(&asset.plan, file)
             .map_err(|error| format!("reading the tables of the stream: {error}"))?;
         let plan = SegmentPlan::cut_however_long(&asset.plan, starts.clone(), TARGET_S);
         let is_ranges = cipher.is_none()
@@ -60,7 +61,7 @@ impl StreamMedia {
         let shown = shown(asset, file)
             .map_err(|error| format!("reading the beginning of the stream: {error}"))?;
         let key_frames = match &plan {
-            Ok(plan) => StreamKeyFrames::of(&asset.plan, &starts, plan, &OpenBytes(file))
+            Ok(plan) => StreamKeyFrames::of(&asset.plan, &starts, plan, file)
                 .map_err(|error| format!("reading the key frames of the stream: {error}"))?
                 .map(Box::new)
                 .map_err(str::to_owned),

@@ -23,8 +23,8 @@ use super::address::SubtitleId;
 use super::fair_turns::{FairTurns, Turn};
 use super::names::{Language, distinct, shown_name};
 use super::side_cars::{SideCar, side_cars, side_cars_of_title};
-use super::web_asset::{OpenBytes, WebAsset};
-use super::web_assets::cache;
+use super::web_asset::WebAsset;
+use super::weighted_cache::weighted_cache;
 use crate::http::open_files::OpenFile;
 use crate::library::{Library, NoAsset};
 
@@ -83,7 +83,7 @@ impl Weighter<String, Cues> for ByMemory {
 impl Subtitles {
     pub(super) fn new() -> Subtitles {
         Subtitles {
-            kept: cache(LISTS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
+            kept: weighted_cache(LISTS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
             turns: FairTurns::new(MAKERS),
         }
     }
@@ -138,7 +138,7 @@ impl Subtitles {
                 let (bytes, origin) = (file.entity().bytes, asset.file_origin_ticks());
                 let of = format!("{film}, track {number}");
                 let make = move || {
-                    let cues = text_cues(&OpenBytes(&file), bytes, number, origin);
+                    let cues = text_cues(&*file, bytes, number, origin);
                     Ok(with_warning(&of, cues.map_err(|reason| reason.to_string())))
                 };
                 self.get(name, peer, make).await

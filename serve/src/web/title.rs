@@ -22,7 +22,7 @@ use media::TICKS_PER_SECOND;
 use wire::http::escape_path;
 
 use super::address::WebItem;
-use super::answers::NO_CIPHER_OF_DASH;
+use super::item_response::NO_CIPHER_OF_DASH;
 use super::master::Listed;
 use super::protection::SegmentCipher;
 use super::side_cars::side_cars_of_title;

@@ -23,7 +23,7 @@ use super::address::{SubtitleId, WebItem};
 use super::manifest::write_entries;
 use super::media_playlist;
 use super::text_segments::TextSegments;
-use super::web_asset::{OpenBytes, TrackMedia, WebMedia};
+use super::web_media::{TrackMedia, WebMedia};
 use crate::http::open_files::OpenFile;
 
 /// Tracks of TTML by their number in the file.
@@ -44,7 +44,7 @@ impl TtmlTracks {
         if !text_tracks.iter().any(is_ttml) {
             return TtmlTracks::default();
         }
-        let found = ttml_tracks(&OpenBytes(file), file.entity().bytes);
+        let found = ttml_tracks(file, file.entity().bytes);
         let found = found.unwrap_or_else(|error| {
             tracing::warn!("{film}: played without subtitles of TTML: {error}");
             Vec::new()

@@ -12,41 +12,35 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use media::cmaf::{
-    CopiedSegment, SegmentParts, TARGET_S, TrackSegments, copy_samples, init_section,
-};
+use media::cmaf::{CopiedSegment, SegmentParts};
 use media::text::{CueList, TextTrack, text_tracks};
-use media::tracks::MediaSample;
-use media::{Coding, ReadAt, copy_elementary};
+use media::{Coding, ReadAt};
 use parking_lot::Mutex;
 use wire::http::Entity;
 
 use super::address::{TrackList, VERSION, WebItem};
 use super::master::Listed;
 use super::media_playlist::{self, TextForm};
-use super::protection::{AssetKeys, SAMPLE_KEY, SegmentCipher};
+use super::protection::{AssetKeys, SegmentCipher};
 use super::segment_copies::Pieces;
-use super::stream_media::StreamMedia;
+use super::stream_media::{COPIED_BYTES_MAX, StreamMedia};
 use super::subtitles::ListedSubtitle;
 use super::text_segments::TextSegments;
 use super::ts_form::TsForm;
 use super::ttml_tracks::TtmlTracks;
+use super::web_media::{TrackMedia, WebMedia};
 use super::{manifest, master};
-use crate::http::open_files::{FileContent, OpenFile};
+use crate::http::open_files::OpenFile;
 use crate::library::asset::LibraryAsset;
-use crate::library::track_asset::TrackAsset;
+use crate::segment_key::SAMPLE_KEY;
 
 /// Number of the key of the segments of a transport stream as it lies, before that of its key
 /// frames; those of the renditions of its elementary streams begin at 0.
 const STREAM_KEY: u64 = 1 << 16;
-
-/// Longest segment of a transport stream that is copied.
-pub(super) const COPIED_BYTES_MAX: u64 = 256 << 20;
 
 /// A file as HLS and DASH.
 pub(crate) struct WebAsset {
@@ -62,27 +56,6 @@ pub(crate) struct WebAsset {
     /// Set where segments are enciphered.
     pub(super) keys: Option<AssetKeys>,
     playlists: Playlists,
-}
-
-/// The content of the file in the form that players accept.
-pub(super) enum WebMedia {
-    Tracks(TrackMedia),
-    Stream(StreamMedia),
-}
-
-/// A file with tracks.
-pub(super) struct TrackMedia {
-    pub(super) asset: Arc<TrackAsset>,
-    pub(super) plan: TrackSegments,
-    /// Initialization sections of the renditions that have one.
-    pub(super) inits: HashMap<TrackList, Vec<u8>>,
-}
-
-impl TrackMedia {
-    /// True where samples have to be extracted from the file's packets.
-    fn is_copied(&self) -> bool {
-        self.asset.stream_plan().is_some()
-    }
 }
 
 /// Texts by item, made at their first request.
@@ -455,82 +428,6 @@ impl WebAsset {
     }
 }
 
-impl TrackMedia {
-    fn of(
-        asset: &Arc<TrackAsset>,
-        file: &OpenFile,
-        keys: Option<&AssetKeys>,
-    ) -> Result<TrackMedia, String> {
-        let presentation = &asset.presentation;
-        let plan = match asset.stream_plan() {
-            Some(_) => TrackSegments::of_elementary(presentation, TARGET_S),
-            None => TrackSegments::of(presentation, TARGET_S),
-        };
-        let plan = plan.map_err(|reason| reason.to_string())?;
-        let read = |track: usize, number: usize| {
-            let mut bytes = Vec::new();
-            copy(asset, track, number..number + 1, file, &mut bytes).map(|_| bytes)
-        };
-        let encryption = keys.filter(|keys| keys.cipher() == SegmentCipher::Cbcs);
-        let encryption = encryption.map(AssetKeys::common_encryption);
-        let (mut inits, mut reasons) = (HashMap::new(), Vec::new());
-        for rendition in plan.renditions() {
-            match init_section(presentation, rendition.tracks(), encryption.as_ref(), read) {
-                Ok(section) => {
-                    inits.insert(TrackList(rendition.tracks().to_vec()), section);
-                }
-                Err(reason) => reasons.push(reason.to_string()),
-            }
-        }
-        // Sound alone is no film.
-        let has_pictures = |index: usize| inits.contains_key(&TrackList(vec![index]));
-        let is_lost = encryption.is_some() && !plan.pictures(presentation).is_none_or(has_pictures);
-        match inits.is_empty() || is_lost {
-            true => Err(reasons.join("; ")),
-            false => Ok(TrackMedia { asset: asset.clone(), plan, inits }),
-        }
-    }
-
-    /// Returns a segment whose samples are copied out of the file; `None` past the last.
-    fn copied(
-        &self,
-        item: &WebItem,
-        file: &OpenFile,
-        is_protected: bool,
-    ) -> io::Result<Option<CopiedSegment>> {
-        let (plan, presentation) = (&self.plan, &self.asset.presentation);
-        let mut read = |track: usize, numbers: Range<usize>, media: &mut Vec<u8>| {
-            copy(&self.asset, track, numbers, file, media)
-        };
-        match item {
-            WebItem::Segment(list, number) => match plan.rendition(&list.0) {
-                Some(one) => one.copied(presentation, plan, *number, is_protected, &mut read),
-                None => Ok(None),
-            },
-            WebItem::KeyFrame(number) => {
-                plan.copied_key_frame(presentation, *number, is_protected, &mut read)
-            }
-            _ => Ok(None),
-        }
-    }
-}
-
-/// Appends samples of a track (index in the presentation) to `media`, and returns them with their
-/// offsets there.
-fn copy(
-    asset: &TrackAsset,
-    track: usize,
-    numbers: Range<usize>,
-    file: &OpenFile,
-    media: &mut Vec<u8>,
-) -> io::Result<Vec<MediaSample>> {
-    let (presentation, file) = (&asset.presentation, &OpenBytes(file));
-    match asset.stream_plan() {
-        Some(stream) => copy_elementary(stream, presentation, (track, numbers), file, media),
-        None => copy_samples(&presentation.tracks()[track], numbers, file, media),
-    }
-}
-
 /// Returns the tracks of text of a file. A file that the plan was made of rarely has faults; where
 /// there is one, the film is played without them.
 fn listed_text(asset: &LibraryAsset, file: &OpenFile) -> Vec<TextTrack> {
@@ -538,7 +435,7 @@ fn listed_text(asset: &LibraryAsset, file: &OpenFile) -> Vec<TextTrack> {
     if asset.presentation.left_out().is_empty() || asset.stream_plan().is_some() {
         return Vec::new();
     }
-    text_tracks(&OpenBytes(file), file.entity().bytes).unwrap_or_else(|error| {
+    text_tracks(file, file.entity().bytes).unwrap_or_else(|error| {
         tracing::warn!("{}: played without subtitles: {error}", asset.name);
         Vec::new()
     })
@@ -553,7 +450,7 @@ fn bytes_of(parts: SegmentParts, file: &OpenFile) -> io::Result<CopiedSegment> {
     for range in &parts.ranges {
         let from = media.len();
         media.resize(from + (range.end - range.start) as usize, 0);
-        OpenBytes(file).read_exact_at(&mut media[from..], range.start)?;
+        file.read_exact_at(&mut media[from..], range.start)?;
     }
     Ok(CopiedSegment { head: parts.head, media, protected: Vec::new() })
 }
@@ -561,16 +458,4 @@ fn bytes_of(parts: SegmentParts, file: &OpenFile) -> io::Result<CopiedSegment> {
 /// Returns the identity of a file's content in addresses, with the mark of its protection.
 pub(super) fn identity(entity: &Entity<'_>, mark: &str) -> String {
     format!("{}.{VERSION}{mark}", entity.etag.trim_matches('"'))
-}
-
-/// The bytes of an open file.
-pub(super) struct OpenBytes<'a>(pub(super) &'a OpenFile);
-
-impl ReadAt for OpenBytes<'_> {
-    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        match &self.0.content {
-            FileContent::Held(held) => held[..].read_exact_at(bytes, offset),
-            FileContent::Open(media) => media.file().read_exact_at(bytes, offset),
-        }
-    }
 }

@@ -11,19 +11,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use media::plan::PlanKey;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, UnitWeighter, Weighter};
+use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
 use tokio::sync::Semaphore;
 use wire::http::file_etag;
 
 use super::address::WebItem;
 use super::live::{LiveAsset, live_identity};
-use super::live_reload::WAITS_MAX;
 use super::made_parts::MadeParts;
 use super::protection::{AssetKeys, Protection};
 use super::segment_copies::SegmentCopies;
 use super::subtitles::Subtitles;
 use super::web_asset::{WebAsset, identity};
+use super::weighted_cache::{weighted_cache, weighted_cache_with};
 use crate::http::open_files::OpenFile;
 use crate::library::asset::{Asset, LibraryAsset};
 use crate::library::{Library, NoAsset};
@@ -32,6 +32,9 @@ use crate::library::{Library, NoAsset};
 /// number.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 const ASSETS_EXPECTED: usize = 1024;
+
+/// Requests that wait at once.
+pub(super) const WAITS_MAX: usize = 16_384;
 
 /// The plans in use, and the segments that were copied.
 pub(crate) struct WebAssets {
@@ -72,38 +75,6 @@ impl Weighter<AssetName, Arc<WebAsset>> for ByMemory {
     }
 }
 
-/// A cache of at most this weight. It is one piece: a value may weigh as much as all of it.
-pub(super) fn cache<K, V, W>(expected: usize, weight_max: u64, weighter: W) -> Cache<K, V, W>
-where
-    K: Eq + std::hash::Hash,
-    V: Clone,
-    W: Weighter<K, V> + Clone,
-{
-    cache_with(expected, weight_max, weighter, DefaultLifecycle::default())
-}
-
-/// Does the same, with a rule for values that stay regardless of their weight.
-fn cache_with<K, V, W, L>(
-    expected: usize,
-    weight_max: u64,
-    weighter: W,
-    lifecycle: L,
-) -> Cache<K, V, W, DefaultHashBuilder, L>
-where
-    K: Eq + std::hash::Hash,
-    V: Clone,
-    W: Weighter<K, V> + Clone,
-    L: Lifecycle<K, V> + Clone,
-{
-    let options = OptionsBuilder::new()
-        .shards(1)
-        .estimated_items_capacity(expected)
-        .weight_capacity(weight_max)
-        .build()
-        .expect("both capacities are given");
-    Cache::with_options(options, weighter, DefaultHashBuilder::default(), lifecycle)
-}
-
 impl WebAssets {
     /// `folder` holds the copied segments; without one they are in memory.
     pub(crate) fn new(
@@ -112,9 +83,14 @@ impl WebAssets {
     ) -> WebAssets {
         WebAssets {
             protection,
-            recordings: cache_with(RECORDINGS_MAX, RECORDINGS_MAX as u64, UnitWeighter, InProgress),
+            recordings: weighted_cache_with(
+                RECORDINGS_MAX,
+                RECORDINGS_MAX as u64,
+                UnitWeighter,
+                InProgress,
+            ),
             waits: Semaphore::new(WAITS_MAX),
-            assets: cache(ASSETS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
+            assets: weighted_cache(ASSETS_EXPECTED, MEMORY_BYTES_MAX, ByMemory),
             copies: SegmentCopies::new(folder),
             made_parts: MadeParts::new(),
             subtitles: Subtitles::new(),
@@ -198,7 +174,7 @@ impl WebAssets {
     ) -> Result<WebSource, NoAsset> {
         let asset = library.asset(name, peer, std::future::pending()).await?;
         let no_recording = || NoAsset::Refused(NO_RECORDING.to_owned());
-        let asset = asset.stream().filter(|asset| asset.window().is_none());
+        let asset = asset.stream().filter(|asset| asset.row().is_none());
         let asset = asset.ok_or_else(no_recording)?;
         let is_same = file.entity().etag.starts_with(&format!("\"{:x}-", asset.key.inode));
         if self.protection.is_some() {
@@ -346,7 +322,7 @@ mod tests {
     fn recordings_in_progress_stay_and_others_give_way() {
         let ended = Arc::new(LiveAsset::of_clip(&Arc::new(Growth::new())));
         for is_in_progress in [true, false] {
-            let recordings = cache_with(4, 4, UnitWeighter, InProgress);
+            let recordings = weighted_cache_with(4, 4, UnitWeighter, InProgress);
             let growth = Arc::new(Growth::new());
             let mut made = Some(Arc::new(LiveAsset::of_clip(&growth)));
             let held = is_in_progress.then_some(growth);

@@ -14,23 +14,23 @@
 //! memory. An image with a bad block is removed, and its sessions continue from the file.
 //!
 //! Sources: ARCHITECTURE.md, "The words": wire image; flock(2), statvfs(3).
-//! Does not trust an image whose trailer names another file or plan. Does not notice a change to
-//! pages that stay in memory, or between the comparison and the send.
+//! Does not trust an image whose trailer names another file or plan.
 
 pub(crate) mod checksums;
+mod image;
 mod layout;
 
+pub(crate) use image::WireImage;
 pub(crate) use layout::ImageLayout;
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Write};
-use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -44,68 +44,6 @@ use crate::error::Error;
 use crate::library::asset::{Asset, Source};
 use crate::library::served_folder::{Denied, Folder};
 use crate::wire_image::checksums::{BlockSums, Blocks, sums_bytes};
-
-/// An open wire image. Closing its descriptor releases its lock.
-pub(crate) struct WireImage {
-    pub(crate) media: MappedFile,
-    blocks: Blocks,
-    path: PathBuf,
-    dropped: AtomicBool,
-    /// Number of dropped images.
-    drops: Arc<AtomicU64>,
-    /// True when the kernel reports page residency correctly; unset until it was first checked.
-    reports_residency: OnceLock<bool>,
-}
-
-impl WireImage {
-    /// Waits until `range` is in memory and compares its blocks not compared since they were
-    /// loaded. Returns false, and drops the image, if it cannot be sent from.
-    pub(crate) fn make_ready(&self, range: Range<u64>) -> bool {
-        // Some file systems (tmpfs) always report pages as absent.
-        let is_resident = self.media.is_in_cache(range.clone());
-        let may_have_left = self.reports_residency.get() == Some(&true) && !is_resident;
-        let compare = !self.blocks.are_compared(&range) || may_have_left;
-        let ready = self.media.prefetch_unless(range.clone(), is_resident);
-        let ready = ready.map_err(|error| error.to_string());
-        let ready = ready.and_then(|()| {
-            if !compare {
-                return Ok(());
-            }
-            match self.blocks.compare(self.media.file(), range.clone()) {
-                Ok(None) => Ok(()),
-                Ok(Some(at)) => Err(format!("the block at byte {at} is not as it was written")),
-                Err(error) => Err(error.to_string()),
-            }
-        });
-        if let Err(reason) = ready {
-            self.drop_out(&reason);
-            return false;
-        }
-        self.reports_residency.get_or_init(|| self.media.is_in_cache(range));
-        true
-    }
-
-    /// Removes the image's file; its sessions continue from the asset's file.
-    pub(crate) fn drop_out(&self, reason: &str) {
-        if self.dropped.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        self.drops.fetch_add(1, Ordering::Relaxed);
-        let path = self.path.display();
-        tracing::warn!("wire image {path}: {reason}; dropped, its sessions go on from the file");
-        // Keeps a file that another server has put in its place meanwhile.
-        let inode = |metadata: io::Result<Metadata>| metadata.map(|m| (m.dev(), m.ino())).ok();
-        if inode(std::fs::metadata(&self.path)) == inode(self.media.file().metadata())
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!("wire image {path}: {error}; remove it");
-        }
-    }
-
-    pub(crate) fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Relaxed)
-    }
-}
 
 /// The store of images and the thread that makes them.
 pub(crate) struct WireImages {
@@ -236,14 +174,8 @@ impl Store {
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!("wire image {}: {error}; it may be evicted early", path.display());
         }
-        Some(WireImage {
-            media: MappedFile::open(file, path.to_string_lossy()).ok()?,
-            blocks,
-            path,
-            dropped: AtomicBool::new(false),
-            drops: self.drops.clone(),
-            reports_residency: OnceLock::new(),
-        })
+        let media = MappedFile::open(file, path.to_string_lossy()).ok()?;
+        Some(WireImage::new(media, blocks, path, self.drops.clone()))
     }
 
     fn make(&self, asset: &Asset, layout: ImageLayout) -> Result<WireImage, ImageFault> {

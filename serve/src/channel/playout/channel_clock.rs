@@ -12,9 +12,8 @@
 
 use std::time::{Duration, Instant};
 
-use media::TICKS_PER_SECOND;
-
 use crate::channel::timeline::is_clock_step;
+use crate::ticks::{duration_of, ticks_of};
 
 /// Channel time and wall time of a monotonic clock.
 pub(super) struct ChannelClock {
@@ -77,20 +76,10 @@ impl ChannelClock {
     }
 }
 
-/// Converts a duration to ticks; exact to a tick, and without drift over any time.
-pub(super) fn ticks_of(duration: Duration) -> u64 {
-    let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
-    u64::try_from(ticks).unwrap_or(u64::MAX)
-}
-
-/// Converts ticks to a duration.
-pub(super) fn duration_of(ticks: u64) -> Duration {
-    let nanos = u128::from(ticks) * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
+    use media::TICKS_PER_SECOND;
+
     use super::*;
 
     const WALL: Duration = Duration::from_secs(1_800_000_000);

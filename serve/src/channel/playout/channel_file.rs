@@ -23,8 +23,8 @@ use media::{
     TICKS_PER_SECOND, TS_PACKET_BYTES,
 };
 
-use super::channel_clock::duration_of;
 use crate::library::asset::Asset;
+use crate::ticks::duration_of;
 
 /// A file with its plan.
 pub(super) struct ChannelFile {

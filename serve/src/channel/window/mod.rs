@@ -11,7 +11,7 @@
 //!
 //! Numbers of packets and times here count from the channel's start; those of a plan count from its
 //! part's. A viewer joins at the last place to start that is some seconds old, so that plans, made
-//! a few times a second, are always ahead of it ([`starts`]).
+//! a few times a second, are always ahead of it ([`crate::library::part_starts`]).
 //!
 //! Memory: the rate times (`time_shift_s`, a grace of ten seconds or as long as a group of
 //! pictures, and a part), in the page cache. Costs one write a
@@ -23,7 +23,6 @@
 mod cutter;
 mod live;
 mod planner;
-mod starts;
 mod writer;
 
 use std::collections::VecDeque;
@@ -37,18 +36,15 @@ use parking_lot::Mutex;
 
 pub(crate) use self::live::{HeldRange, WindowLive};
 pub(crate) use self::planner::WindowPlanner;
-use self::starts::Reach;
 pub(crate) use self::writer::WindowWriter;
 use crate::http::open_files::OpenFile;
-use crate::library::asset::Source;
 use crate::library::growing_file::Growth;
+use crate::library::part_row::PartRow;
 
 /// The parts of one channel that viewers may see.
 pub(crate) struct ChannelWindow {
-    /// Path of the channel below the server's root.
-    pub(crate) name: String,
-    pub(crate) title: String,
-    reach: Reach,
+    /// Its parts as assets.
+    pub(crate) row: Arc<PartRow>,
     /// Segments of HLS.
     pub(crate) live: WindowLive,
     /// Longest distance of the key frames of the channel's files.
@@ -85,21 +81,11 @@ pub(crate) struct WindowPart {
     growth: Arc<Growth>,
 }
 
-/// Place of an asset in a window.
-#[derive(Clone)]
-pub(crate) struct WindowPlace {
-    pub(crate) window: Arc<ChannelWindow>,
-    pub(crate) first_packet: u64,
-    pub(crate) first_ticks: u64,
-}
-
 impl ChannelWindow {
     /// Creates the empty window of a channel; viewers may go back by `shift`.
     pub(crate) fn new(channel: &str, title: String, shift: Duration) -> ChannelWindow {
         ChannelWindow {
-            name: format!("channel/{channel}"),
-            title,
-            reach: Reach::new(shift),
+            row: Arc::new(PartRow::new(channel, title, shift)),
             live: WindowLive::new(),
             apart_ticks: AtomicU64::new(0),
             fault: Mutex::default(),
@@ -121,40 +107,23 @@ impl ChannelWindow {
         *self.fault.lock() = fault;
     }
 
-    /// Returns the newest part that can be played; `None` until the channel has sent for a second
-    /// or two, and while it stands by.
-    pub(crate) fn newest(&self) -> Option<Arc<Source>> {
-        self.planned().pop()
-    }
-
-    /// Returns the part that holds `packet`; the nearest one if that is dropped or does not exist
-    /// yet.
-    pub(crate) fn holding(&self, packet: u64) -> Option<Arc<Source>> {
-        self.last_with(|source| source.asset.first_packet() <= packet)
-    }
-
-    /// Returns the part after one that ends before `packet`.
-    pub(crate) fn following(&self, packet: u64) -> Option<Arc<Source>> {
-        self.planned().into_iter().find(|source| source.asset.first_packet() >= packet)
+    /// Adds or removes parts, also of the row of assets.
+    fn change_parts<T>(&self, change: impl FnOnce(&mut VecDeque<Arc<WindowPart>>) -> T) -> T {
+        let mut parts = self.parts.lock();
+        let before = parts.len();
+        let result = change(&mut parts);
+        // A writer looks for old parts with every burst, and seldom finds one.
+        if parts.len() != before {
+            self.row.set(parts.iter().map(|part| part.growth.clone()).collect());
+        }
+        result
     }
 
     /// Drops all parts: their viewers end.
     pub(crate) fn clear(&self) {
-        let parts = std::mem::take(&mut *self.parts.lock());
+        let parts = self.change_parts(std::mem::take);
         parts.iter().for_each(|part| part.drop_bytes());
         self.live.begin_anew();
-    }
-
-    /// Returns the newest source of each part that has one, in order.
-    fn planned(&self) -> Vec<Arc<Source>> {
-        self.parts.lock().iter().filter_map(|part| part.growth.newest()).collect()
-    }
-
-    /// Returns the last part that fits, or the first one if none does.
-    fn last_with(&self, fits: impl Fn(&Arc<Source>) -> bool) -> Option<Arc<Source>> {
-        let planned = self.planned();
-        let at = planned.iter().rposition(fits).unwrap_or(0);
-        planned.into_iter().nth(at)
     }
 }
 

@@ -168,7 +168,8 @@ impl WindowWriter {
         if let Some(writing) = self.part.take() {
             // The next part has its numbers, where nothing of it was written.
             if writing.bytes == 0 {
-                self.window.parts.lock().retain(|part| !Arc::ptr_eq(part, &writing.part));
+                self.window
+                    .change_parts(|parts| parts.retain(|part| !Arc::ptr_eq(part, &writing.part)));
                 return writing.part.drop_bytes();
             }
             let ts_packets = writing.bytes / TS_PACKET_BYTES as u64;
@@ -223,23 +224,21 @@ impl WindowWriter {
         if self.folder.is_some() && !part.is_in_memory {
             self.window.set_fault(None);
         }
-        self.window.parts.lock().push_back(part.clone());
+        self.window.change_parts(|parts| parts.push_back(part.clone()));
         self.part = Some(Writing { part, bytes: 0 });
     }
 
     /// Drops the parts that ended before the window.
     fn evict(&self, now: u64) {
-        let oldest = now.saturating_sub(self.window.reach.kept_ticks());
+        let oldest = now.saturating_sub(self.window.row.reach.kept_ticks());
         loop {
-            let mut parts = self.window.parts.lock();
-            // A part ends where the next one begins; the last of them has just ended.
-            let ends_at = parts.get(1).map_or(now, |next| next.first_ticks);
-            if parts.is_empty() || ends_at > oldest {
-                return;
-            }
-            let part = parts.pop_front();
-            drop(parts);
-            part.iter().for_each(|part| part.drop_bytes());
+            let ended = self.window.change_parts(|parts| {
+                // A part ends where the next one begins; the last of them has just ended.
+                let ends_at = parts.get(1).map_or(now, |next| next.first_ticks);
+                if ends_at <= oldest { parts.pop_front() } else { None }
+            });
+            let Some(part) = ended else { return };
+            part.drop_bytes();
         }
     }
 
@@ -253,20 +252,20 @@ impl WindowWriter {
     /// one that viewers of the present read.
     fn give_way(&mut self, error: &io::Error) {
         self.in_memory_until = Some(Instant::now() + RETRY_EVERY);
-        let mut parts = self.window.parts.lock();
-        if parts.len() > 1
-            && let Some(oldest) = parts.pop_front()
-        {
-            oldest.drop_bytes();
-        }
-        drop(parts);
+        self.window.change_parts(|parts| {
+            if parts.len() > 1
+                && let Some(oldest) = parts.pop_front()
+            {
+                oldest.drop_bytes();
+            }
+        });
         self.window.set_fault(Some(format!(
             "time shift: {error}; the last minute is in memory and the time shift shrinks until \
              the cache folder has room"
         )));
         if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
             self.logged_at = Some(Instant::now());
-            let name = &self.window.name;
+            let name = &self.window.row.name;
             tracing::warn!(
                 "{name}: time shift: {error}; its oldest part makes room and the present goes on \
                  in memory; make room in the cache folder"
@@ -279,10 +278,11 @@ impl WindowWriter {
         if self.folder.is_none() {
             return;
         }
-        let mut parts = self.window.parts.lock();
-        while parts.iter().filter(|part| part.is_in_memory).count() > MEMORY_PARTS_MAX {
-            parts.pop_front().iter().for_each(|part| part.drop_bytes());
-        }
+        self.window.change_parts(|parts| {
+            while parts.iter().filter(|part| part.is_in_memory).count() > MEMORY_PARTS_MAX {
+                parts.pop_front().iter().for_each(|part| part.drop_bytes());
+            }
+        });
     }
 }
 

@@ -9,11 +9,12 @@
 //! Sources: readv(2) (`RWF_NOWAIT`), statx(2).
 
 use std::fs::{File, Metadata};
-use std::io::{IoSliceMut, Read, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
+use media::ReadAt;
 use parking_lot::Mutex;
 use paths::MappedFile;
 use rustix::fs::fstatfs;
@@ -48,6 +49,15 @@ pub(crate) enum FileContent {
     Held(Box<[u8]>),
     /// The file.
     Open(MappedFile),
+}
+
+impl ReadAt for OpenFile {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.content {
+            FileContent::Held(held) => held[..].read_exact_at(bytes, offset),
+            FileContent::Open(media) => media.file().read_exact_at(bytes, offset),
+        }
+    }
 }
 
 /// Identity and content of a file, as far as its metadata show.
@@ -126,7 +136,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// fstat(2) fails.
-    pub(crate) fn made(name: &str, file: File) -> std::io::Result<OpenFile> {
+    pub(crate) fn made(name: &str, file: File) -> io::Result<OpenFile> {
         let metadata = file.metadata()?;
         Ok(OpenFile::new(name, file, &metadata, None))
     }
@@ -247,7 +257,7 @@ fn is_in_memory_file_system(file: &File) -> bool {
 /// Reads a body of up to [`HELD_BYTES_MAX`] from the disk with its metadata, which are the same
 /// before and after the read, and has their length. No body of a file that has become longer, or
 /// that changes all the time: it is sent from its descriptor.
-pub(super) fn body_from_disk(file: &File) -> std::io::Result<(Option<Box<[u8]>>, Metadata)> {
+pub(super) fn body_from_disk(file: &File) -> io::Result<(Option<Box<[u8]>>, Metadata)> {
     body_by(file, |bytes| {
         let mut body = Vec::new();
         // One byte more: a file that has grown has another length.
@@ -260,8 +270,8 @@ pub(super) fn body_from_disk(file: &File) -> std::io::Result<(Option<Box<[u8]>>,
 /// Does the same; `read` reads this many bytes and one more, if they exist.
 fn body_by(
     file: &File,
-    mut read: impl FnMut(u64) -> std::io::Result<Vec<u8>>,
-) -> std::io::Result<(Option<Box<[u8]>>, Metadata)> {
+    mut read: impl FnMut(u64) -> io::Result<Vec<u8>>,
+) -> io::Result<(Option<Box<[u8]>>, Metadata)> {
     let mut before = file.metadata()?;
     for _ in 0..TRIES_MAX {
         if before.len() > HELD_BYTES_MAX {

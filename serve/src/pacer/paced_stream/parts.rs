@@ -17,7 +17,8 @@ use super::super::Tools;
 use super::super::media_target::{BACKLOG_MAX, packets_missed};
 use super::{PacedStream, Seen, Step};
 use crate::library::asset::Source;
-use crate::play::{MediaClock, ticks};
+use crate::play::MediaClock;
+use crate::ticks::ticks_of;
 
 impl PacedStream {
     /// Returns the next packet of the file or channel to send.
@@ -73,7 +74,7 @@ impl PacedStream {
         }
         let asset = &self.source.asset;
         // A complete part needs no wait.
-        let wanted = if self.is_starved && asset.is_growing() { ticks(CUSHION) } else { 1 };
+        let wanted = if self.is_starved && asset.is_growing() { ticks_of(CUSHION) } else { 1 };
         let there = asset.plan.ticks(self.end).saturating_sub(asset.plan.ticks(self.next));
         if self.may_grow() && there < wanted {
             self.hold_clock();

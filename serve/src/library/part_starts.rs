@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the packets at which viewers of a window begin, so that no viewer falls out of it.
+//! Finds the packets at which viewers of a channel begin, so that no viewer falls out of its parts.
 //!
 //! A viewer keeps its initial distance behind the present. So it may begin no further back than the
 //! parts are kept: the time shift and a grace, less [`MARGIN_TICKS`]. If random-access points are
@@ -8,7 +8,7 @@
 //!
 //! Costs a search in the plan of each part that is examined.
 //!
-//! Does not hold parts ([`ChannelWindow`] does) or drop them ([`super::WindowWriter`] does).
+//! Does not hold parts ([`PartRow`] does) or drop them ([`crate::channel::window`] does).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use media::TICKS_PER_SECOND;
 
-use super::ChannelWindow;
-use crate::library::asset::Source;
+use super::asset::Source;
+use super::part_row::PartRow;
+use crate::ticks::ticks_of;
 
-/// Media that a window keeps.
-pub(super) struct Reach {
+/// Media that a channel keeps.
+pub(crate) struct Reach {
     /// Time that viewers may go back.
     shift_ticks: u64,
     /// Time kept beyond it.
@@ -29,35 +30,35 @@ pub(super) struct Reach {
 
 impl Reach {
     pub(super) fn new(shift: Duration) -> Reach {
-        let shift_ticks = crate::play::ticks(shift);
+        let shift_ticks = ticks_of(shift);
         Reach { shift_ticks, grace_ticks: AtomicU64::new(GRACE_TICKS) }
     }
 
     /// Sets the time kept beyond the time shift.
     #[cfg(test)]
-    pub(super) fn set_grace(&self, ticks: u64) {
+    pub(crate) fn set_grace(&self, ticks: u64) {
         self.grace_ticks.store(ticks, Ordering::Relaxed);
     }
 
     /// Returns the age at which media may be dropped.
-    pub(super) fn kept_ticks(&self) -> u64 {
+    pub(crate) fn kept_ticks(&self) -> u64 {
         self.shift_ticks.saturating_add(self.grace_ticks.load(Ordering::Relaxed))
     }
 
     /// Returns the time that viewers may go back.
-    pub(super) fn shift_ticks(&self) -> u64 {
+    pub(crate) fn shift_ticks(&self) -> u64 {
         self.shift_ticks
     }
 
     /// Keeps media for this long, as far as a grace permits.
-    pub(super) fn keep(&self, ticks: u64) {
+    pub(crate) fn keep(&self, ticks: u64) {
         let grace = ticks.saturating_sub(self.shift_ticks).min(GRACE_TICKS_MAX);
         self.grace_ticks.fetch_max(grace, Ordering::Relaxed);
     }
 
-    /// Returns the greatest distance from the present at which a viewer stays in the window.
+    /// Returns the greatest distance from the present at which a viewer stays in the parts.
     fn ticks(&self) -> u64 {
-        self.kept_ticks().saturating_sub(MARGIN_TICKS).max(crate::play::ticks(LIVE_BEHIND))
+        self.kept_ticks().saturating_sub(MARGIN_TICKS).max(ticks_of(LIVE_BEHIND))
     }
 
     /// Keeps media for a viewer that begins this far behind the present; false if that is too far.
@@ -71,9 +72,9 @@ impl Reach {
     }
 }
 
-impl ChannelWindow {
+impl PartRow {
     /// Returns the packet to start with to play from a time of the channel on: the last place to
-    /// start then or before, or the first one that the window keeps.
+    /// start then or before, or the first one that is kept.
     pub(crate) fn packet_at(&self, ticks: u64) -> Option<u64> {
         self.start_at(&self.planned(), ticks)
     }
@@ -83,7 +84,7 @@ impl ChannelWindow {
         self.start_at(&self.planned(), u64::MAX)
     }
 
-    /// Returns the packet itself while the window keeps it; otherwise the nearest place to start.
+    /// Returns the packet itself while it is kept; otherwise the nearest place to start.
     pub(crate) fn playable(&self, packet: u64) -> Option<u64> {
         let parts = self.planned();
         let (oldest, newest) = (parts.first()?, parts.last()?);
@@ -103,12 +104,12 @@ impl ChannelWindow {
     /// Returns the packet to start with for a time, of these parts.
     fn start_at(&self, parts: &[Arc<Source>], ticks: u64) -> Option<u64> {
         let present = present(parts.last()?);
-        let live = present.saturating_sub(crate::play::ticks(LIVE_BEHIND));
+        let live = present.saturating_sub(ticks_of(LIVE_BEHIND));
         let earliest = present.saturating_sub(self.reach.ticks());
         let wanted = ticks.clamp(earliest, live.max(earliest));
         let before = entry_before(parts, wanted).filter(|entry| entry.ticks >= earliest);
         let entry = before.or_else(|| entry_behind(parts, wanted).filter(|at| at.ticks <= live));
-        // Places to start may be further apart than the window reaches.
+        // Places to start may be further apart than the parts reach.
         match entry.or_else(|| entry_before(parts, live)) {
             Some(entry) if self.reach.extend_to(present.saturating_sub(entry.ticks)) => {
                 Some(entry.packet)
