@@ -20,7 +20,9 @@ const LAYERS: &[&[&str]] = &[
         "meter",
         "nameless_file",
         "random",
+        "segment_key",
         "swapped",
+        "ticks",
         "tls",
         "turn",
         "write_deadline",
@@ -31,10 +33,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Imports against the order: file, module above it, and the reason.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("error.rs", "channel", "the crate's one error has those of channels"),
-    ("library/asset.rs", "channel", "an asset is a file or the window of a channel"),
-];
+const EXCEPTIONS: &[(&str, &str, &str)] =
+    &[("error.rs", "channel", "the crate's one error has those of channels")];
 
 const SOURCES: &str = "serve/src";
 
@@ -95,11 +95,11 @@ fn imports(code: &str) -> Vec<(usize, String)> {
 }
 
 /// The code before its test module.
-fn without_tests(code: &str) -> String {
+pub(crate) fn without_tests(code: &str) -> String {
     code.split("#[cfg(test)]\nmod ").next().unwrap_or_default().to_owned()
 }
 
-fn is_product(file: &Path) -> bool {
+pub(crate) fn is_product(file: &Path) -> bool {
     let is_trial = |name: &str| name == "tests" || name.ends_with("_trials") || name == "trials";
     let mut names = file.iter().map(|name| name.to_string_lossy());
     has_extension(file, "rs") && !names.any(|name| is_trial(name.trim_end_matches(".rs")))

@@ -10,6 +10,7 @@
 //! Does not look at what git ignores, nor judge the length of functions.
 #![forbid(unsafe_code)]
 
+mod circles;
 mod commits;
 mod layers;
 mod text;
