@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Sets up the pair `left`, 10.99.0.1, and `right`, 10.99.0.2.
+/// Sets up the pair `left`, 10.99.0.1, and `right`, 10.99.0.2, and waits until both devices send:
+/// the kernel opens their queues a moment after their links are up.
 pub(crate) const PAIR: &str = "\
     ip link add left address 02:00:00:00:00:01 type veth peer name right address 02:00:00:00:00:02
     ip addr add 10.99.0.1/24 dev left
@@ -25,7 +26,10 @@ pub(crate) const PAIR: &str = "\
     ip rule del pref 0
     ip route add 10.99.0.2 dev left table 200
     echo 1 > /proc/sys/net/ipv4/conf/right/accept_local
-    ip neigh replace 10.99.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent";
+    ip neigh replace 10.99.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent
+    for device in left right; do
+        until ip -o link show $device | grep -q 'state UP'; do sleep 0.01; done
+    done";
 
 /// Owner of the namespace, as options of `unshare(1)`.
 #[derive(Clone, Copy, Debug)]

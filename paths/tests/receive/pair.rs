@@ -40,10 +40,13 @@ const PAIR_6: &str = "\
     ip -6 neigh replace fd00:99::2 lladdr 02:00:00:00:00:02 dev left nud permanent";
 
 /// Switches the far device on again; it lost its IPv6 addresses and its routes when it was switched
-/// off.
+/// off. Waits as [`PAIR`] does.
 pub(crate) const UP_AGAIN: &str = "\
     ip link set right up
-    ip -6 addr replace fd00:99::2/128 dev right nodad || true";
+    ip -6 addr replace fd00:99::2/128 dev right nodad || true
+    for device in left right; do
+        until ip -o link show $device | grep -q 'state UP'; do sleep 0.01; done
+    done";
 
 /// Sets the pair up again after its devices have been removed. The rules still exist.
 pub(crate) fn put_up_anew() {
