@@ -1,112 +1,108 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures that the data-paths paper published of the same paths: a reference beside the measured
-//! ones.
+//! Published figures of the studies: tables of `studies/`, as references beside the measured ones.
 //!
-//! The paper draws its figures and has no tables; these are the numbers in its text, and ratios of
-//! two of them. Its processor is of 2005 and its kernel 2.6: ratios can be compared, seconds
-//! cannot.
+//! A table is a file of comma-separated values: a line with the names of its columns, then a line a
+//! row; fields have no quotes, and an empty field is a value that the paper does not contain.
+//!
+//! The data-paths paper draws its figures and has no tables; its rows are the numbers in its text,
+//! and ratios of two of them. Its processor is of 2005 and its kernel 2.6: ratios can be compared,
+//! seconds cannot.
 //!
 //! Sources: the data-paths paper (Halvorsen, Dalseng, Griwodz: Assessment of Data Path
 //! Implementations for Download and Streaming), sections 3.5, 4 and 5.
-//! Does not read values off its plots.
+//! Does not read values off plots.
 
 use std::collections::BTreeMap;
 
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
-/// One published number.
-struct Published {
-    member: &'static str,
-    transport: &'static str,
-    metric: &'static str,
-    unit: &'static str,
-    value: f64,
-    source: &'static str,
+const DATA_PATHS: &str = include_str!("../../studies/data-paths/published.csv");
+
+/// A row of a published table.
+pub(crate) struct PublishedRow(BTreeMap<&'static str, &'static str>);
+
+impl PublishedRow {
+    /// Returns the field of a column.
+    ///
+    /// # Panics
+    /// The table has no such column.
+    pub(crate) fn field(&self, column: &str) -> &'static str {
+        self.0.get(column).unwrap_or_else(|| panic!("no column {column}"))
+    }
+
+    /// Returns the number in a column; `None` where the field is empty.
+    ///
+    /// # Panics
+    /// As [`PublishedRow::field`], or the field is no number.
+    pub(crate) fn number(&self, column: &str) -> Option<f64> {
+        let field = self.field(column);
+        let parse = || field.parse().unwrap_or_else(|_| panic!("{column}: {field}: no number"));
+        (!field.is_empty()).then(parse)
+    }
 }
 
-/// Gigabits a second that one processor could carry, computed from the CPU cost (section 5).
-const CARRIES: &str = "a core carries";
-const TO_RTP_SENDFILE: &str = "relative to rtp_sendfile";
-const TO_READ_SEND_RTP: &str = "relative to read_send_rtp";
-
-const fn rtp(
-    member: &'static str,
-    metric: &'static str,
-    value: f64,
-    source: &'static str,
-) -> Published {
-    Published { member, transport: "rtp", metric, unit: "", value, source }
+/// Returns the rows of a table.
+pub(crate) fn rows(table: &'static str) -> impl Iterator<Item = PublishedRow> {
+    let mut lines = table.lines();
+    let columns: Vec<_> = lines.next().unwrap_or_default().split(',').collect();
+    lines.map(move |line| {
+        let fields: Vec<_> = line.split(',').collect();
+        assert_eq!(fields.len(), columns.len(), "fields of: {line}");
+        PublishedRow(columns.iter().copied().zip(fields).collect())
+    })
 }
 
-const PUBLISHED: &[Published] = &[
-    Published {
-        unit: "Gb/s",
-        ..rtp("rtp_sendfile", CARRIES, 1.55, "the data-paths paper, section 5")
-    },
-    Published {
-        unit: "Gb/s",
-        ..rtp("krtpsendfile", CARRIES, 2.12, "the data-paths paper, section 5")
-    },
-    rtp("krtpsendfile", TO_RTP_SENDFILE, 1.0 - 0.27, "the data-paths paper, section 4: 27 % less"),
-    rtp(
-        "rtpsendfile",
-        TO_RTP_SENDFILE,
-        1.0 - 0.10,
-        "the data-paths paper, section 4: at least 10 % less",
-    ),
-    rtp("krtpmsend", TO_READ_SEND_RTP, 1.0 - 0.36, "the data-paths paper, section 4: 36 % less"),
-    rtp(
-        "mmap_rtpmsend",
-        TO_READ_SEND_RTP,
-        1.0 - 0.24,
-        "the data-paths paper, section 4: 24 % less",
-    ),
-    Published {
-        transport: "udp",
-        ..rtp(
-            "sendfile",
-            TO_RTP_SENDFILE,
-            1.0 / 1.21,
-            "the data-paths paper, section 3.5: RTP takes 21 % more",
-        )
-    },
-    Published {
-        transport: "udp",
-        ..rtp(
-            "ksendfile",
-            TO_RTP_SENDFILE,
-            1.0 / 1.29,
-            "the data-paths paper, section 3.5: RTP takes 29 % more",
-        )
-    },
-];
-
-/// Returns the published ratios to a path: member, transport, value, source.
+/// Returns the data-paths paper's ratios to a path: member, transport, value, source.
 pub(crate) fn ratios(
     reference: &str,
-) -> impl Iterator<Item = (&'static str, &'static str, f64, &'static str)> {
-    let is_to = move |published: &&Published| {
-        published.metric.strip_prefix("relative to ").is_some_and(|name| name == reference)
-    };
-    let of = PUBLISHED.iter().filter(is_to);
-    of.map(|published| (published.member, published.transport, published.value, published.source))
+) -> impl Iterator<Item = (&'static str, &'static str, f64, String)> {
+    let metric = format!("relative to {reference}");
+    rows(DATA_PATHS).filter(move |row| row.field("metric") == metric).map(|row| {
+        let value = row.number("value").unwrap_or_default();
+        (row.field("member"), row.field("transport"), value, source(&row))
+    })
 }
 
-/// Adds the published rows.
+/// Adds the rows of the data-paths paper.
 pub(crate) fn add(results: &mut Results) {
-    results.rows.extend(PUBLISHED.iter().map(|published| {
-        let parameters = [("transport", published.transport), ("bytes", "MTU"), ("sink", "a card")];
+    results.rows.extend(rows(DATA_PATHS).map(|row| {
+        let transport = row.field("transport");
+        let parameters = [("transport", transport), ("bytes", "MTU"), ("sink", "a card")];
         let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
         Row {
             experiment: "paths".to_owned(),
-            member: published.member.to_owned(),
+            member: row.field("member").to_owned(),
             parameters: BTreeMap::from(parameters),
-            metric: published.metric.to_owned(),
-            unit: published.unit.to_owned(),
-            figure: Figure::published(published.value),
-            published: Some(published.source.to_owned()),
+            metric: row.field("metric").to_owned(),
+            unit: row.field("unit").to_owned(),
+            figure: Figure::published(row.number("value").unwrap_or_default()),
+            published: Some(source(&row)),
             detail: false,
         }
     }));
+}
+
+fn source(row: &PublishedRow) -> String {
+    format!("the data-paths paper, {}", row.field("source"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_named_by_the_first_line_and_may_be_empty() {
+        let rows: Vec<_> = rows("a,b\n1.5,\n,x y\n").collect();
+        assert_eq!((rows[0].number("a"), rows[0].number("b")), (Some(1.5), None));
+        assert_eq!((rows[1].field("a"), rows[1].field("b")), ("", "x y"));
+    }
+
+    #[test]
+    fn ratios_are_those_to_one_path() {
+        let found: Vec<_> =
+            ratios("read_send_rtp").map(|(member, _, value, _)| (member, value)).collect();
+        assert_eq!(found, [("krtpmsend", 0.64), ("mmap_rtpmsend", 0.76)]);
+        assert!(ratios("rtp_sendfile").all(|(.., source)| source.contains("section")));
+    }
 }

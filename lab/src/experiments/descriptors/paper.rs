@@ -11,6 +11,7 @@
 //! Does not read values off the article's pictures.
 
 use super::{AHEAD, CACHE, FAULT, PLACE, REMEDY, RUNNING, SHORT};
+use crate::published;
 use measure::memory::TIMES;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
@@ -20,6 +21,7 @@ const BLOCKED: &str = "share of the time lost to store forwarding, derived from 
 /// Published metric: another quantity, from a counter.
 const COUNTED: &str = "share of cycles blocked by store forwarding, by VTune's counter";
 const GAIN: &str = "relative to narrow_store";
+const PUBLISHED: &str = include_str!("../../../../studies/vector-receive/published.csv");
 const SOURCE: &str = "Richardson 2016, i40e vector receive under testpmd";
 
 /// Adds the shares and the gains, measured and published.
@@ -39,13 +41,16 @@ pub(super) fn add(results: &mut Results) {
         rows.push(row(FAULT, BLOCKED, "", Figure::of(shares)));
         rows.push(row(REMEDY, GAIN, TIMES, gain));
     }
-    let published = |member: &str, metric: &str, unit: &str, value: f64, note: &str| {
-        let row = Row::new("descriptors", member, metric, unit, Figure::published(value));
+    rows.extend(published::rows(PUBLISHED).map(|row| {
+        let (unit, metric) = match row.field("metric") {
+            GAIN => (TIMES, GAIN),
+            _ => ("", COUNTED),
+        };
+        let figure = Figure::published(row.number("value").unwrap_or_default());
+        let source = format!("{SOURCE}{}", row.field("note"));
+        let row = Row::new("descriptors", row.field("member"), metric, unit, figure);
         let row = row.with(PLACE, "a driver").with("format", SHORT);
-        Row { published: Some(format!("{SOURCE}{note}")), ..row }
-    };
-    rows.push(published(FAULT, COUNTED, "", 0.189, ""));
-    rows.push(published(REMEDY, COUNTED, "", 0.010, ""));
-    rows.push(published(REMEDY, GAIN, TIMES, 1.05, ": over 5 %"));
+        Row { published: Some(source), ..row }
+    }));
     results.rows.extend(rows);
 }

@@ -24,19 +24,27 @@ pub(super) fn memcpy(results: &mut Results) {
         let row = Row { published: Some(source), ..row };
         row.with("workloads", "UnixBench")
     };
-    let mut rows = Vec::new();
-    for (variant, whole, own, share) in [(STOCK, 155.11, 12.96, 8.72), (SSE, 148.55, 8.75, 5.68)] {
-        rows.push(add(variant, WHOLE, "s", whole, "table 4"));
-        rows.push(add(variant, OWN, "s", own, "table 4"));
-        rows.push(add(variant, SHARE, "%", share, "table 4"));
+    for row in published::rows(UNIXBENCH) {
+        let (table, variant, function) =
+            (row.field("table"), row.field("variant"), row.field("function"));
+        let (unit, value) = (row.field("unit"), row.number("value").unwrap_or_default());
+        let metric = match row.field("metric") {
+            "whole" => WHOLE,
+            "own" => OWN,
+            _ => SHARE,
+        };
+        // Table 4 is about memcpy and the whole run, tables 2 and 3 about all functions.
+        results.rows.push(match table {
+            "table 4" => add(variant, metric, unit, value, table),
+            _ => add(function, FUNCTIONS, unit, value, table).with("variant", variant),
+        });
     }
-    rows.push(add(SSE, OWN_RATIO, "", 8.75 / 12.96, "table 4: about 33 % faster"));
-    for (variant, table, functions) in [(STOCK, "table 2", BEFORE), (SSE, "table 3", AFTER)] {
-        for (function, share) in functions {
-            rows.push(add(function, FUNCTIONS, "%", *share, table).with("variant", variant));
-        }
-    }
-    results.rows.extend(rows);
+    let own = |of: &str| {
+        let of = results.figure(of, OWN, &[("workloads", "UnixBench")]);
+        of.map_or(0.0, |figure| figure.median)
+    };
+    let ratio = own(SSE) / own(STOCK);
+    results.rows.push(add(SSE, OWN_RATIO, "", ratio, "table 4: about 33 % faster"));
 }
 
 /// Adds the data-paths paper's ratios to `reference`, for one model of processor.
@@ -49,24 +57,10 @@ pub(super) fn paths(
         let row = Row::new("kernel", member, metric, "", Figure::published(value));
         let row = row.with("transport", transport);
         let row = parameters.iter().fold(row, |row, (name, value)| row.with(name, value));
-        results.rows.push(Row { published: Some(source.to_owned()), ..row });
+        results.rows.push(Row { published: Some(source), ..row });
     }
 }
 
 const STOCK: &str = "stock";
 const SSE: &str = "sse_published";
-/// Shares in percent.
-const BEFORE: &[(&str, f64)] = &[
-    ("memcpy", 8.72),
-    ("os_arch_prctl", 6.23),
-    ("hard_handler", 6.19),
-    ("userspace", 3.57),
-    ("strncpy", 2.97),
-];
-const AFTER: &[(&str, f64)] = &[
-    ("os_arch_prctl", 5.68),
-    ("memcpy", 5.64),
-    ("hard_handler", 5.62),
-    ("userspace", 3.40),
-    ("strncpy", 3.33),
-];
+const UNIXBENCH: &str = include_str!("../../../../studies/simd-copy/unixbench.csv");
