@@ -4,10 +4,11 @@
 //!
 //! A file imports those that its `use` lines and its paths name, from `crate` or `super` on. A name
 //! that a module re-exports counts as the file that declares it. What a module takes from its own
-//! children, as a list does from its members, is no import: they are read together anyway.
+//! children, as a list does from its members, is not counted.
 //!
 //! Sources: The Rust Reference, "Use declarations", "Paths".
-//! Does not look at tests, or at circles of crates, which cargo refuses.
+//! Does not look at tests, or at circles of crates, which cargo refuses. Does not find a circle
+//! that leads through a parent module to another of its children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -54,14 +55,25 @@ fn import_circles_are_small() {
 fn circles_are_found_over_re_exports_and_not_in_tests() {
     let sources = [
         ("lib.rs", "mod a;\npub use a::One;\n"),
-        ("a/mod.rs", "mod one;\nmod two;\npub(crate) use self::one::One;\nuse crate::b::B;\n"),
-        ("e/mod.rs", "mod f;\nuse self::f::F;\nfn g() {\n    f::g(serde::F);\n}\n"),
-        ("e/f.rs", "use super::E;\n"),
-        ("a/one.rs", "use super::two::{self, Two};\n"),
+        (
+            "a/mod.rs",
+            "mod one;\n#[cfg(test)]\nmod trials;\nmod two;\npub(crate) use self::one::One;\n\
+             pub(in crate::a) use two::Two as Other;\nuse crate::b::B;\n",
+        ),
+        ("a/one.rs", "use super::two::{self, Two};\nstruct Pause {\n    of: crate::d::D,\n}\n"),
         ("a/two.rs", "fn f() -> crate::a::One { todo!() }\n#[cfg(test)]\nmod tests {\n}\n"),
-        ("b.rs", "use crate::c::{C, d::D};\n"),
+        (
+            "b.rs",
+            "use crate::c::{C, d::D};\nfn f() -> impl Copy + use<> {\n    crate::a::Other\n}\n",
+        ),
         ("c.rs", "#[cfg(test)]\nmod tests {\n    use crate::b::B;\n}\n"),
-        ("d.rs", "mod e;\n\nuse crate::{\n    a::One,\n    b,\n};\nuse std::io;\n"),
+        ("d.rs", "use crate::{\n    a::One,\n    b as other,\n    e,\n};\nuse std::io;\n"),
+        (
+            "e/mod.rs",
+            "mod f;\npub(crate) use self::f as files;\nfn g() {\n    f::g(serde::F);\n}\n",
+        ),
+        ("e/f.rs", "use super::E;\n"),
+        ("g.rs", "use crate::e;\nfn g() {\n    e::files::F::new(std::e::f::F)\n}\n"),
     ];
     let folder = Path::new("");
     let modules = sources.map(|(file, text)| {
@@ -72,13 +84,15 @@ fn circles_are_found_over_re_exports_and_not_in_tests() {
     let path = |text: &str| text.split("::").map(str::to_owned).collect::<Vec<_>>();
     let of = |text: &str| imports[&path(text)].clone();
     assert_eq!(of("a"), [path("b")].into(), "what a module re-exports is not its import");
-    assert_eq!(of("a::one"), [path("a::two")].into());
+    assert_eq!(of("a::one"), [path("a::two"), path("d")].into());
     assert_eq!(of("a::two"), [path("a::one")].into());
-    assert_eq!(of("b"), [path("c")].into());
+    assert_eq!(of("b"), [path("c"), path("a::two")].into(), "by the other name");
     assert_eq!(of("c"), [].into());
     assert_eq!((of("e"), of("e::f")), ([].into(), [path("e")].into()), "its own children");
-    assert_eq!(of("d"), [path("a::one"), path("b")].into());
-    assert_eq!(circles(&imports), [vec![path("a::one"), path("a::two")]]);
+    assert_eq!(of("d"), [path("a::one"), path("b"), path("e")].into());
+    assert_eq!(of("g"), [path("e"), path("e::f")].into(), "through the module that is imported");
+    let circle = ["a::one", "a::two", "b", "d"].map(path).to_vec();
+    assert_eq!(circles(&imports), [circle]);
 }
 
 /// Returns the module path of a file below `folder`; empty for the crate's root.
@@ -93,94 +107,119 @@ fn module_path(file: &Path, folder: &Path) -> Vec<String> {
 
 /// Returns the modules that each module imports, without the crate's root.
 fn imports(modules: &Modules) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
-    let exported: BTreeMap<_, _> =
+    let exported: Exports =
         modules.iter().map(|(of, (_, code))| (of.clone(), exports(of, code))).collect();
-    let named = |of: &Vec<String>, path: &[String]| {
-        let mut wanted = absolute(of, path, false);
-        // A name may be re-exported from one module to the next.
-        for _ in 0..EXPORTS_MAX {
-            let length = (0..=wanted.len()).rev().find(|&end| modules.contains_key(&wanted[..end]));
-            let (module, rest) = wanted.split_at(length.unwrap_or(0));
-            match rest.first().and_then(|name| exported.get(module)?.get(name)) {
-                Some(declared) if declared.len() > 1 => wanted = declared.clone(),
-                _ => return module.to_vec(),
-            }
-        }
-        Vec::new()
-    };
-    let of_file = |of: &Vec<String>| {
-        let code = &modules[of].1;
-        let own = declarations(code).into_iter().filter(|(is_public, _)| !is_public);
-        let used = own.map(|(_, path)| path).chain(paths(code));
-        let found = used.map(|path| named(of, &path));
+    let of_file = |of: &Vec<String>, code: &str| {
+        let own = declarations(code).into_iter().filter(|declared| !declared.is_public);
+        let own: Vec<_> =
+            own.map(|declared| (declared.name, absolute(of, &declared.path))).collect();
+        // A module that is imported leads to its contents: `use crate::web;`, `web::answer()`.
+        let at = own.iter().filter(|(_, path)| modules.contains_key(path)).cloned().collect();
+        let used = own.into_iter().map(|(_, path)| path).chain(paths(of, code, &at));
+        let found = used.map(|path| declared_in(modules, &exported, path));
         found.filter(|found| found != of && !found.is_empty()).collect()
     };
-    modules.keys().map(|of| (of.clone(), of_file(of))).collect()
+    modules.iter().map(|(of, (_, code))| (of.clone(), of_file(of, code))).collect()
+}
+
+/// Names that each module re-exports, with the paths of their declarations.
+type Exports = BTreeMap<Vec<String>, BTreeMap<String, Vec<String>>>;
+
+/// Returns the module that declares what `path` names.
+fn declared_in(modules: &Modules, exported: &Exports, mut path: Vec<String>) -> Vec<String> {
+    for _ in 0..EXPORTS_MAX {
+        let end = (0..=path.len()).rev().find(|&end| modules.contains_key(&path[..end]));
+        let (module, rest) = path.split_at(end.unwrap_or(0));
+        let declared = rest.first().and_then(|name| exported.get(module)?.get(name));
+        // A re-export of another crate has no path here.
+        let Some(declared) = declared.filter(|declared| !declared.is_empty()) else {
+            return module.to_vec();
+        };
+        path = [declared, &rest[1..]].concat();
+    }
+    panic!("{path:?}: re-exported more than {EXPORTS_MAX} times");
 }
 
 /// Returns the names that a module re-exports, each with the path of its declaration.
 fn exports(of: &[String], code: &str) -> BTreeMap<String, Vec<String>> {
-    let public = declarations(code).into_iter().filter(|(is_public, _)| *is_public);
-    let named = public.filter_map(|(_, path)| Some((path.last()?.clone(), path)));
-    named.map(|(name, path)| (name, absolute(of, &path, true))).collect()
+    let public = declarations(code).into_iter().filter(|declared| declared.is_public);
+    let absolute = |path: &[String]| match path.first().map(String::as_str) {
+        Some("crate" | "super") => absolute(of, path),
+        Some("self") => [of, &path[1..]].concat(),
+        _ => [of, path].concat(),
+    };
+    public.map(|declared| (declared.name, absolute(&declared.path))).collect()
 }
 
 /// Returns the path from the crate's root; empty for one that begins with neither `crate` nor
-/// `super`, unless children are looked for, too (`is_own`).
-fn absolute(of: &[String], path: &[String], is_own: bool) -> Vec<String> {
-    let mut base = of.to_vec();
-    let mut rest = path;
+/// `super`.
+fn absolute(of: &[String], path: &[String]) -> Vec<String> {
+    let ups = path.iter().take_while(|word| *word == "super").count();
     match path.first().map(String::as_str) {
-        Some("crate") => (base.clear(), rest = &path[1..]).0,
-        Some("super") => {}
-        Some("self") if is_own => rest = &path[1..],
-        _ if is_own => {}
-        _ => return Vec::new(),
+        Some("crate") => path[1..].to_vec(),
+        Some("super") => [&of[..of.len().saturating_sub(ups)], &path[ups..]].concat(),
+        _ => Vec::new(),
     }
-    while rest.first().is_some_and(|word| word == "super") {
-        base.pop();
-        rest = &rest[1..];
-    }
-    base.extend_from_slice(rest);
-    base
 }
 
-/// Returns each path of the `use` declarations, and whether it is re-exported.
-fn declarations(code: &str) -> Vec<(bool, Vec<String>)> {
+/// A name that a `use` declaration brings in.
+struct Declared {
+    is_public: bool,
+    path: Vec<String>,
+    name: String,
+}
+
+/// Returns the names of the `use` declarations.
+fn declarations(code: &str) -> Vec<Declared> {
     let mut found = Vec::new();
-    let mut is_public = false;
     let mut rest = code;
-    while let Some(at) = rest.find("use ") {
-        let before = rest[..at].rsplit('\n').next().unwrap_or_default();
-        let is_declaration = before.trim().is_empty() || before.trim_start().starts_with("pub");
-        is_public = if is_declaration { before.contains("pub") } else { is_public };
-        rest = &rest[at + "use ".len()..];
-        if is_declaration && let Some(end) = rest.find(';') {
-            let mut paths = Vec::new();
-            expand(&mut Vec::new(), &rest[..end], &mut paths);
-            found.extend(paths.into_iter().map(|path| (is_public, path)));
-            rest = &rest[end..];
+    while let Some(line) = rest.split_inclusive('\n').next() {
+        let (visibility, is_declaration) = declaration(line);
+        if !is_declaration {
+            rest = &rest[line.len()..];
+            continue;
         }
+        let tree = &rest[visibility.len() + "use ".len()..];
+        let end = tree.find(';').unwrap_or(tree.len());
+        expand(&mut Vec::new(), &tree[..end], &mut |path, name| {
+            let is_glob = name == "*";
+            assert!(!(is_glob && visibility.contains("pub")), "{path:?}: write the names");
+            let name = name.to_owned();
+            found.push(Declared { is_public: visibility.contains("pub"), path, name });
+        });
+        rest = &tree[end..];
     }
     found
 }
 
-/// Adds the paths of a `use` tree.
-fn expand(prefix: &mut Vec<String>, tree: &str, found: &mut Vec<Vec<String>>) {
+/// Splits a line that begins a `use` declaration in front of that word; otherwise returns false.
+fn declaration(line: &str) -> (&str, bool) {
+    let begins = line.find("use ").unwrap_or(0);
+    let (before, from) = line.split_at(begins);
+    let word = before.trim();
+    let is_visibility =
+        word.is_empty() || word == "pub" || (word.starts_with("pub(") && word.ends_with(')'));
+    (before, from.starts_with("use ") && is_visibility)
+}
+
+/// Adds each path of a `use` tree, with the name that it has here.
+fn expand(prefix: &mut Vec<String>, tree: &str, add: &mut impl FnMut(Vec<String>, &str)) {
     let tree = tree.trim();
     let depth = prefix.len();
     let (head, list) = match tree.split_once('{') {
         Some((head, list)) => (head, list.strip_suffix('}')),
         None => (tree, None),
     };
-    let name = head.split(" as ").next().unwrap_or_default();
+    let (name, alias) = head.split_once(" as ").unwrap_or((head, ""));
     prefix.extend(name.split("::").map(str::trim).filter(|w| !w.is_empty()).map(str::to_owned));
     match list {
-        Some(list) => items(list).for_each(|item| expand(prefix, item, found)),
+        Some(list) => items(list).for_each(|item| expand(prefix, item, add)),
         None if !tree.is_empty() => {
             // `{self, Name}` names the module itself.
             let is_self = prefix.len() > 1 && prefix.last().is_some_and(|word| word == "self");
-            found.push(prefix[..prefix.len() - usize::from(is_self)].to_vec());
+            let path = prefix[..prefix.len() - usize::from(is_self)].to_vec();
+            let last = path.last().cloned().unwrap_or_default();
+            add(path, if alias.is_empty() { &last } else { alias.trim() });
         }
         None => {}
     }
@@ -196,17 +235,22 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns each path that begins with `crate` or `super` outside of `use` declarations.
-fn paths(code: &str) -> Vec<Vec<String>> {
+/// Returns each path outside of `use` declarations that begins with `crate`, with `super` or with a
+/// module that is imported (`at`), from the crate's root on.
+fn paths(of: &[String], code: &str, at: &BTreeMap<String, Vec<String>>) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut is_declaration = false;
     for line in code.lines() {
-        let words = || line.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c));
-        is_declaration |= words().any(|word| word == "use");
+        is_declaration |= declaration(line).1;
         if !is_declaration {
-            let is_path = |word: &&str| ["crate::", "super::"].iter().any(|s| word.starts_with(s));
-            let paths = words().filter(is_path);
-            found.extend(paths.map(|path| path.split("::").map(str::to_owned).collect()));
+            let words = line.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c));
+            for word in words.filter(|word| word.contains("::")) {
+                let path: Vec<_> = word.split("::").map(str::to_owned).collect();
+                match at.get(&path[0]) {
+                    Some(module) => found.push([module, &path[1..]].concat()),
+                    None => found.push(absolute(of, &path)),
+                }
+            }
         }
         is_declaration &= !line.contains(';');
     }
