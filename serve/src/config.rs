@@ -321,7 +321,7 @@ impl Config {
     }
 }
 
-/// Value of the setting that lets no page in.
+/// Value of `allow_origins` with which no page of another server may read answers (CORS).
 pub(crate) const NO_ORIGIN: &str = "none";
 
 /// True for `*` and `none`, and for scheme, host and port as a browser sends them.

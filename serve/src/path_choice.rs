@@ -341,9 +341,13 @@ mod tests {
         config
     }
 
+    fn chosen_by(path_costs: Vec<PathCost>) -> Chosen {
+        choose(with(path_costs).path_settings()).unwrap()
+    }
+
     #[test]
     fn without_costs_the_order_is_the_usual_one() {
-        let chosen = choose(with(Vec::new()).path_settings()).unwrap();
+        let chosen = chosen_by(Vec::new());
         assert_eq!(chosen.streams.gathered.short.name, "mmap_gso");
         assert_eq!((chosen.download.name, chosen.ranges.name), ("sendfile", "vmsplice"));
         let framed = (chosen.streams.framed.name, chosen.streams.framed_image.unwrap().name);
@@ -360,41 +364,25 @@ mod tests {
 
     #[test]
     fn the_cheapest_is_taken_for_each_length_of_burst() {
-        let chosen = choose(
-            with(vec![
-                cost("mmap_gso", 10, Some(0.5)),
-                cost("mmap_writev", 10, Some(0.4)),
-                cost("mmap_gso", 44, Some(0.2)),
-                cost("mmap_writev", 44, Some(0.4)),
-                cost("read_write", 0, Some(0.1)),
-                cost("sendfile", 0, Some(0.2)),
-            ])
-            .path_settings(),
-        );
-        let chosen = chosen.unwrap();
+        let chosen = chosen_by(vec![
+            cost("mmap_gso", 10, Some(0.5)),
+            cost("mmap_writev", 10, Some(0.4)),
+            cost("mmap_gso", 44, Some(0.2)),
+            cost("mmap_writev", 44, Some(0.4)),
+            cost("read_write", 0, Some(0.1)),
+            cost("sendfile", 0, Some(0.2)),
+        ]);
         let gathered = chosen.streams.gathered;
         assert_eq!((gathered.short.name, gathered.long.name), ("mmap_writev", "mmap_gso"));
         assert_eq!(chosen.download.name, "read_write");
         let close = vec![cost("uring_send", 0, Some(0.16)), cost("sendfile", 0, Some(0.2))];
-        assert_eq!(
-            choose(with(close).path_settings()).unwrap().download.name,
-            "sendfile",
-            "a copy is dearer"
-        );
+        assert_eq!(chosen_by(close).download.name, "sendfile", "a copy is dearer");
         let equal = vec![cost("splice", 0, Some(0.19)), cost("sendfile", 0, Some(0.2))];
-        assert_eq!(
-            choose(with(equal).path_settings()).unwrap().download.name,
-            "sendfile",
-            "the usual one"
-        );
+        assert_eq!(chosen_by(equal).download.name, "sendfile", "the usual one");
         let kind = vec![cost("vmsplice", 0, Some(0.096)), cost("sendfile", 0, Some(0.158))];
-        assert_eq!(
-            choose(with(kind).path_settings()).unwrap().download.name,
-            "sendfile",
-            "by the calibration"
-        );
+        assert_eq!(chosen_by(kind).download.name, "sendfile", "by the calibration");
         let cheap = vec![cost("splice", 0, Some(0.09)), cost("sendfile", 0, Some(0.2))];
-        assert_eq!(choose(with(cheap).path_settings()).unwrap().download.name, "splice");
+        assert_eq!(chosen_by(cheap).download.name, "splice");
     }
 
     #[test]

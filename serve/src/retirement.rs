@@ -2,7 +2,6 @@
 //! Retires a server in favour of its successor: it hands over its sockets, accepts no more, and
 //! serves to the end the clients that it has.
 //!
-//! Sources: RFC 9112 §9.6 (close), RFC 9113 §6.8 (GOAWAY).
 //! Does not start the successor ([`crate::handover`]).
 
 use std::collections::BTreeMap;

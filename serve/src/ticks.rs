@@ -4,6 +4,7 @@
 //! Exact to a tick, and without drift over any time.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2.1.
+//! Does not scale by a delivery rate ([`crate::play`] does).
 
 use std::time::Duration;
 

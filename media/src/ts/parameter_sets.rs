@@ -31,7 +31,7 @@ use crate::bits::Bits;
 use crate::byte_stream::{START_CODE_BYTES, without_zeros};
 use crate::sequence::SequenceSet;
 
-/// Combinations of sets stored per file, of those that entry points lack.
+/// Most combinations of parameter sets stored per file, for entry points that lack them.
 pub(crate) const SETS_MAX: usize = 256;
 
 /// Bytes of the active sets, start codes included.

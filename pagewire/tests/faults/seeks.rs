@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Seeks in a transport stream that has its parameter sets only at its beginning: each play begins
-//! with them, and no sequence number is missing.
+//! with them, and no sequence number is missing. A track that is added in a pause.
 //!
 //! Sources: RFC 2326 §10.5, §12.33; ISO/IEC 14496-10 §7.4.1.2.1 (sets before the pictures).
 
+use std::fs;
 use std::io::Write;
 
 use crate::harness::clip::{pictures, with_sets_once};
+use crate::harness::film::short_film;
 use crate::harness::rtsp::{Player, sequence_of};
 use crate::interleaved::Reader;
 use crate::serve;
@@ -113,4 +115,39 @@ fn a_seek_over_udp_begins_with_the_parameter_sets() {
     });
     player.hear("the end", |heard| !heard.byes.is_empty());
     assert_led(&player.heard().packets, &firsts);
+}
+
+/// It has no packet to continue with, so all tracks begin at the place of the pause.
+#[test]
+fn a_track_that_is_added_in_a_pause_plays_with_the_others() {
+    let Some(film) = short_film("a_track_that_is_added_in_a_pause", 1, 12) else { return };
+    let server = serve(&[("film.ts", &fs::read(film).expect("it was made"))], &[]);
+    let mut reader = Reader::to(&server);
+    let session = reader.set_up("film.ts?es/track0", "0-1");
+    let ask = |reader: &mut Reader, method: &str, name: &str, headers: &[&str]| {
+        let reply = reader.ask(method, name, &[&[&session[..]], headers].concat());
+        assert!(reply.starts_with("RTSP/1.0 200 "), "{method} {name}: {reply}");
+        reply
+    };
+    ask(&mut reader, "PLAY", "film.ts?es", &["Range: npt=4-"]);
+    let mut media = 0;
+    while media < 20 {
+        media += u32::from(reader.frame().0 == 0);
+    }
+    ask(&mut reader, "PAUSE", "film.ts?es", &[]);
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3";
+    ask(&mut reader, "SETUP", "film.ts?es/track1", &[transport]);
+    let reply = ask(&mut reader, "PLAY", "film.ts?es", &[]);
+    let info = reply.lines().find_map(|line| line.strip_prefix("RTP-Info: ")).expect("it plays");
+    let of_sound = info.split(',').find(|info| info.contains("/track1")).expect("it is sent");
+    let announced: u32 = of_sound.split("rtptime=").nth(1).unwrap().parse().expect("a number");
+    let first = loop {
+        let (channel, packet) = reader.frame();
+        if channel == 2 {
+            break u32::from_be_bytes(packet[4..8].try_into().unwrap());
+        }
+    };
+    // Sound begins with the first frame at or behind that time: within a tenth of a second.
+    let behind = first.wrapping_sub(announced);
+    assert!(behind < 4800, "announced {announced}, first {first}: {reply}");
 }

@@ -87,7 +87,7 @@ impl Place {
         Place::below(Path::new(env!("CARGO_TARGET_TMPDIR")))
     }
 
-    /// Makes them below a folder other than the one that cargo gives to tests.
+    /// Makes the folder to serve, the cache and the log below this folder.
     pub(crate) fn below(folder: &Path) -> Place {
         let temporary = TempDir::new_in(folder).expect("a temporary folder");
         let place = Place(Arc::new(temporary));

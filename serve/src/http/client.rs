@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client of an HTTP connection, as answers see it.
+//! The client of an HTTP connection, as answers see it: addresses, open files, pace, credentials.
+//!
+//! Does not read requests ([`super::connection`], [`super::http2`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Setting};
 use crate::library::served_folder::Folder;
-use crate::segment_key::{KEY_BYTES, KeyMaker, PREFIX, SAMPLE_KEY, key_id};
+use crate::segment_key::{KEY_BYTES, KEY_PATH_PREFIX, KeyMaker, SAMPLE_KEY, key_id};
 use crate::web;
 
 /// Playlist that `seal hls` writes for each film.
@@ -146,9 +146,9 @@ pub(crate) struct NamedKey<'a> {
     pub(crate) is_licence: bool,
 }
 
-/// Parses a path below [`PREFIX`]; `None` if it names no key.
+/// Parses a path below [`KEY_PATH_PREFIX`]; `None` if it names no key.
 pub(crate) fn named(path: &str) -> Option<NamedKey<'_>> {
-    let (film, file) = path.strip_prefix(PREFIX)?.rsplit_once('/')?;
+    let (film, file) = path.strip_prefix(KEY_PATH_PREFIX)?.rsplit_once('/')?;
     let (digits, extension) = file.split_once('.')?;
     let is_licence = match extension {
         "key" => false,

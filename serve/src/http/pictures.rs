@@ -11,7 +11,6 @@ use wire::http::{Request, Response, error};
 
 use super::client::Client;
 use super::refusals::{not_opened, refusal};
-
 use crate::admission::Subject;
 use crate::http::open_files::{NotOpened, OpenFile};
 use crate::library::served_folder::Denied;

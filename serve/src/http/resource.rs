@@ -27,7 +27,7 @@ use crate::http::pictures;
 use crate::http::refusals::{log_in, not_opened, refusal, retry_after};
 use crate::library::served_folder::{Denied, is_hidden};
 use crate::limits::Refused;
-use crate::segment_key::{PREFIX, SAMPLE_KEY};
+use crate::segment_key::{KEY_PATH_PREFIX, SAMPLE_KEY};
 use crate::server_state::ServerState;
 use crate::web;
 use crate::web::address::{WebAddress, WebItem, identity_of};
@@ -93,7 +93,7 @@ async fn resource(
     if path == page::LOGIN {
         return (log_in(request, client, server, now).await, Content::Text);
     }
-    let has_keys = server.keys.current().is_some() && path.starts_with(PREFIX);
+    let has_keys = server.keys.current().is_some() && path.starts_with(KEY_PATH_PREFIX);
     let named_key = film_keys::named(path).filter(|_| has_keys);
     if named_key.is_none() && has_keys {
         return (error(request, 404, "no such key", now), Content::Text);

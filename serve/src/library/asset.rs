@@ -16,8 +16,8 @@ use media::{AssetPlan, Presentation, RecordedStarts, TICKS_PER_TIMESTAMP};
 use parking_lot::Mutex;
 use paths::MappedFile;
 
+use crate::library::channel_parts::{ChannelParts, PartPlace};
 use crate::library::growing_file::Growth;
-use crate::library::part_row::{PartRow, RowPlace};
 use crate::library::track_asset::{TrackAsset, TrickSources};
 use crate::prefetch::{Residency, SendForm};
 use crate::wire_image::{ImageLayout, WireImage};
@@ -122,7 +122,7 @@ pub(crate) struct Asset {
     /// Places where a recording can be cut; set while it is followed, and when it has been.
     starts: Option<RecordedStarts>,
     /// Set for a part of a channel's window.
-    place: Option<RowPlace>,
+    place: Option<PartPlace>,
     source: Mutex<Weak<Source>>,
     /// Its elementary streams as tracks, while they are in use.
     elementary: Mutex<Weak<TrackAsset>>,
@@ -207,8 +207,8 @@ impl Asset {
         })
     }
 
-    /// Makes it a part of a channel's window.
-    pub(crate) fn in_row(self, place: RowPlace) -> Asset {
+    /// Places it among the parts of a channel.
+    pub(crate) fn among_parts(self, place: PartPlace) -> Asset {
         Asset { place: Some(place), ..self }
     }
 
@@ -222,15 +222,15 @@ impl Asset {
         self.is_growing() || self.place.is_some()
     }
 
-    /// Returns the window of a channel's part.
-    pub(crate) fn row(&self) -> Option<&Arc<PartRow>> {
-        self.place.as_ref().map(|place| &place.row)
+    /// Returns the parts of its channel, if it is one of them.
+    pub(crate) fn channel_parts(&self) -> Option<&Arc<ChannelParts>> {
+        self.place.as_ref().map(|place| &place.parts)
     }
 
     /// Returns the title for viewers: that of the channel, or the file's name without folders.
     pub(crate) fn title(&self) -> &str {
-        match self.row() {
-            Some(row) => &row.title,
+        match self.channel_parts() {
+            Some(parts) => &parts.title,
             None => self.name.rsplit('/').next().unwrap_or_default(),
         }
     }
@@ -265,7 +265,7 @@ impl Asset {
             return Ok(newest);
         }
         // A part that is whole has no growth, and no name to open.
-        if let Some(newest) = self.row().and_then(|row| row.newest()) {
+        if let Some(newest) = self.channel_parts().and_then(|parts| parts.newest()) {
             return Ok(newest);
         }
         let mut slot = self.source.lock();
@@ -302,16 +302,16 @@ impl Source {
 
     /// Returns the newest source of the media that a session plays: for a channel its newest part.
     pub(crate) fn current(self: &Arc<Source>) -> Arc<Source> {
-        match self.asset.row() {
-            Some(row) => row.newest().unwrap_or_else(|| self.clone()),
+        match self.asset.channel_parts() {
+            Some(parts) => parts.newest().unwrap_or_else(|| self.clone()),
             None => self.newest(),
         }
     }
 
     /// Returns the source that holds `packet` of the channel or file.
     pub(crate) fn holding(self: &Arc<Source>, packet: u64) -> Arc<Source> {
-        match self.asset.row() {
-            Some(row) => row.holding(packet).unwrap_or_else(|| self.clone()),
+        match self.asset.channel_parts() {
+            Some(parts) => parts.holding(packet).unwrap_or_else(|| self.clone()),
             None => self.newest(),
         }
     }
@@ -319,19 +319,19 @@ impl Source {
     /// Returns the part of the channel that continues this one; `None` while there is none.
     pub(crate) fn following(&self) -> Option<Arc<Source>> {
         let end = self.asset.first_packet() + self.asset.plan.packets();
-        self.asset.row().filter(|_| !self.asset.is_growing())?.following(end)
+        self.asset.channel_parts().filter(|_| !self.asset.is_growing())?.following(end)
     }
 
     /// Returns the oldest part of the channel behind this one, also where this one was dropped.
     pub(crate) fn oldest_behind(&self) -> Option<Arc<Source>> {
-        self.asset.row()?.following(self.asset.first_packet() + 1)
+        self.asset.channel_parts()?.following(self.asset.first_packet() + 1)
     }
 
     /// Returns the packet with which a play of `packet` begins: that packet, or the nearest one
     /// that there is. Behind its end a file begins anew.
     pub(crate) fn playable(&self, packet: u64) -> u64 {
-        match self.asset.row() {
-            Some(row) => row.playable(packet).unwrap_or(packet),
+        match self.asset.channel_parts() {
+            Some(parts) => parts.playable(packet).unwrap_or(packet),
             None if packet >= self.asset.plan.packets() => 0,
             None => packet,
         }

@@ -18,13 +18,13 @@ pub(crate) mod served_folder;
 mod background;
 #[cfg(test)]
 pub(crate) mod byte_name_trials;
+pub(crate) mod channel_parts;
 mod elementary;
 mod file_plan;
 mod following;
 mod inotify;
 mod listing;
 mod media_rate;
-pub(crate) mod part_row;
 pub(crate) mod part_starts;
 mod planning;
 mod queue;

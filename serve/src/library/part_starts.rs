@@ -8,7 +8,7 @@
 //!
 //! Costs a search in the plan of each part that is examined.
 //!
-//! Does not hold parts ([`PartRow`] does) or drop them ([`crate::channel::window`] does).
+//! Does not hold parts ([`ChannelParts`] does) or drop them ([`crate::channel::window`] does).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use media::TICKS_PER_SECOND;
 
 use super::asset::Source;
-use super::part_row::PartRow;
+use super::channel_parts::ChannelParts;
 use crate::ticks::ticks_of;
 
 /// Media that a channel keeps.
@@ -72,7 +72,7 @@ impl Reach {
     }
 }
 
-impl PartRow {
+impl ChannelParts {
     /// Returns the packet to start with to play from a time of the channel on: the last place to
     /// start then or before, or the first one that is kept.
     pub(crate) fn packet_at(&self, ticks: u64) -> Option<u64> {

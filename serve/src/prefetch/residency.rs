@@ -2,7 +2,8 @@
 //! The packets that are in memory: those of one session ([`ReadyRange`]), and those of an asset
 //! that were recently read for any of its sessions ([`Residency`]).
 //!
-//! Costs an atomic load for each part of 256 packets that is looked at.
+//! Either is kept for the file and for a wire image apart ([`SendForm`]). Costs a lock for a
+//! session, and an atomic load for each part of 256 packets of an asset.
 //!
 //! Does not read files ([`crate::prefetch`] does).
 

@@ -27,7 +27,7 @@ impl RtspConnection {
             let Some(window) = channels.window(path) else { return Ok(None) };
             (window, channels.stands_by(path))
         };
-        match window.row.newest() {
+        match window.assets.newest() {
             Some(newest) => Ok(Some(newest.asset.clone())),
             None if stands_by => {
                 let name = name_at(path).unwrap_or_default().to_owned();

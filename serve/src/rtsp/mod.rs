@@ -266,7 +266,8 @@ impl RtspConnection {
                     }
                     let response = self.carry_out(&request).await.header("Server", "pagewire");
                     let is_written = self.output.write(&response.encode(), timeouts.write).await;
-                    if let Some(pending_play) = self.pending_play.lock().take() {
+                    let pending_play = self.pending_play.lock().take();
+                    if let Some(pending_play) = pending_play {
                         pending_play.begin();
                     }
                     if !is_written || request.close {

@@ -28,14 +28,16 @@ pub(super) struct PendingPlay {
 impl PendingPlay {
     /// Begins or queues the play, unless another connection has stopped or replaced it meanwhile.
     pub(super) fn begin(self) {
-        let control = self.session.control.lock();
+        let mut control = self.session.control.lock();
         if let Some(pacer) = &self.session.pacer
             && control.state.state() == SessionState::Playing
         {
             if control.under_way == self.play {
                 pacer.play(self.play, self.start);
-            } else if control.queue.iter().any(|queued| queued.number == self.play) {
-                pacer.queue(self.play, self.start);
+            } else {
+                for (play, start) in control.submit(self.play, self.start) {
+                    pacer.queue(play, start);
+                }
             }
         }
     }

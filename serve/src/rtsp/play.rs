@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handles PLAY and PAUSE.
 //!
-//! A PLAY takes effect at once, behind the current play ([`super::play_queue`]), or not at all, if
-//! it repeats the request that is under way. All tracks that were set up play together: audio
-//! begins with the samples presented at the same time as the picture with which play begins.
-//! Sequence numbers and timestamps continue across jumps ([`super::play_change`]). A play begins
-//! when its response is written ([`super::pending_play`]); the response names the range that is
-//! really played and the RTP coordinates of its start on each stream.
+//! A PLAY begins at once, or is queued behind the current play ([`super::play_queue`]), or only
+//! keeps the session alive if it repeats the request under way. All tracks that were set up play
+//! together: audio begins with the samples presented at the same time as the picture with which
+//! play begins. Sequence numbers and timestamps continue across jumps ([`super::play_change`]). A
+//! play begins when its response is written ([`super::pending_play`]); the response names the range
+//! that is really played and the RTP coordinates of its start on each stream.
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.33, Appendix B.
 //! Does not send media.
@@ -17,7 +17,7 @@ use wire::rtsp::{PlayRequest, Request, Response, RtpInfo, SessionState, Status, 
 
 use super::RtspConnection;
 use super::pending_play::PendingPlay;
-use super::play_change::{AnsweredPlay, FirstPacket};
+use super::play_change::{AnsweredPlay, FirstSequence};
 use super::play_queue::{PlayPlace, refusal};
 use super::stream_session::{SessionContent, StreamSession};
 use super::wanted_play::{WantedMedia, WantedPlay};
@@ -35,7 +35,7 @@ impl RtspConnection {
         }
         if session.pacer.is_none() {
             session.control.lock().state.play(self.server.now());
-            return Ok(Response::play_group(request, &session.id));
+            return Ok(Response::play_group(request, &session.id, asked));
         }
         let wanted = WantedPlay::resolve(&session, asked).await;
         let wanted = wanted.map_err(|status| Response::new(status, request))?;
@@ -113,8 +113,8 @@ impl RtspConnection {
         let infos = sent.iter().map(|(url, (next, timestamp))| RtpInfo {
             url,
             sequence: match first {
-                FirstPacket::Next => Some(*next),
-                FirstPacket::Numbered(sequence) => sequence,
+                FirstSequence::OfNextPacket => Some(*next),
+                FirstSequence::Known(sequence) => sequence,
             },
             timestamp: *timestamp,
         });

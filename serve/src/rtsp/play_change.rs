@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replaces the current play of a session by another one.
 //!
-//! A play begins at the requested position, or where the last one stopped. If both send the same
-//! content, its packets continue; otherwise (the file and its pictures at another rate) the time in
-//! the file does. Sequence numbers and timestamps continue in either case. Costs some binary
-//! searches in the packet plan.
+//! A play begins at the requested position, or where the last one stopped. A play of the same
+//! content continues with the next packet. A play of another form of it (the file instead of its
+//! pictures at another rate, or the reverse) continues at the same time in the file. Sequence
+//! numbers and timestamps continue in either case. Costs some binary searches in the packet plan.
 //!
 //! Sources: RFC 2326 §10.5, §10.6, §12.34, Appendix B.
 //! Does not command the pacer ([`super::pending_play`]).
@@ -26,21 +26,21 @@ use crate::play::Shift;
 /// A play, as its response reports it.
 pub(super) struct AnsweredPlay {
     pub(super) span: PlaySpan,
-    pub(super) sequence: FirstPacket,
+    pub(super) sequence: FirstSequence,
 }
 
 /// First sequence number of a play on each stream.
 #[derive(Clone, Copy)]
-pub(super) enum FirstPacket {
+pub(super) enum FirstSequence {
     /// That of the stream's next packet.
-    Next,
+    OfNextPacket,
     /// This one, if it is known.
-    Numbered(Option<u16>),
+    Known(Option<u16>),
 }
 
 impl AnsweredPlay {
     pub(super) fn queued(play: &QueuedPlay) -> AnsweredPlay {
-        AnsweredPlay { span: play.span.clone(), sequence: FirstPacket::Numbered(play.sequence) }
+        AnsweredPlay { span: play.span.clone(), sequence: FirstSequence::Known(play.sequence) }
     }
 }
 
@@ -52,7 +52,7 @@ impl SessionControl {
             Some(last) => AnsweredPlay::queued(last),
             None => AnsweredPlay {
                 span: self.span.under_way(&session.first_stream().link.progress()),
-                sequence: FirstPacket::Next,
+                sequence: FirstSequence::OfNextPacket,
             },
         }
     }
@@ -78,7 +78,8 @@ impl SessionControl {
         let position = ResumePosition::of(session, self);
         let (answered, span, start) = match &wanted.media {
             WantedMedia::Packets { source, from, end, lead } => {
-                let begun = self.packets(&position, source, (*from, *end));
+                let own = session.content.stream().unwrap_or(source);
+                let begun = self.packets(&position, (own, source), (*from, *end));
                 let lead = begun.lead(lead.as_ref());
                 let room = lead.as_ref().map_or(0, StreamLead::room);
                 // The next jump is computed from here, even if no packet is sent before it.
@@ -98,9 +99,9 @@ impl SessionControl {
         };
         (self.span, self.speed) = (span, wanted.speed);
         self.asked = wanted.asked.range.map_or(self.asked, |_| Some(wanted.asked));
-        (self.is_paused, self.bye_sent) = (false, false);
+        (self.is_paused, self.has_new_track, self.bye_sent) = (false, false, false);
         self.under_way = self.next_number();
-        (start, AnsweredPlay { span: answered, sequence: FirstPacket::Next })
+        (start, AnsweredPlay { span: answered, sequence: FirstSequence::OfNextPacket })
     }
 
     /// Returns the packet with which a play of `source` without a start begins.
@@ -112,12 +113,13 @@ impl SessionControl {
         }
     }
 
-    /// Returns the packets of a play that begins now. Without a range it continues to the end of
-    /// the last play, or begins anew if that has ended.
+    /// Returns the packets of a play that begins now. Without a range it keeps the end of the last
+    /// play, or the end of the file if that is passed. `source` is the newest state of the source
+    /// that the session has (`own`), which the span keeps.
     fn packets(
         &self,
         position: &ResumePosition,
-        source: &Arc<Source>,
+        (own, source): (&Arc<Source>, &Source),
         (from, end): (Option<u64>, Option<u64>),
     ) -> PacketSpan {
         let next = source.playable(from.unwrap_or_else(|| self.resume_packet(source)));
@@ -128,11 +130,12 @@ impl SessionControl {
         let kept_end = kept.map(|span| span.end).filter(|&end| end > next);
         let end = end.or(kept_end).unwrap_or_else(|| source.limit());
         if kept.is_some() && !position.has_sent {
-            // The wire image holds the file's own numbers: a session starts with them.
-            return PacketSpan { source: source.clone(), next, end, shift: Shift::default() };
+            // A session that has sent nothing uses the file's own sequence numbers and timestamps,
+            // which the wire image contains.
+            return PacketSpan { source: own.clone(), next, end, shift: Shift::default() };
         }
         let coordinates = (position.sequence, position.time.timestamp);
-        PacketSpan::landing(source, (next, end), coordinates)
+        PacketSpan::landing(own, (next, end), coordinates)
     }
 
     /// Returns the samples of a play that begins now, and the positions of its tracks; `None` if
@@ -149,13 +152,12 @@ impl SessionControl {
         };
         let kept_end = || kept.map_or(u64::MAX, |span| span.end_ticks);
         let end_ticks = end_ticks.unwrap_or_else(kept_end);
-        let resumed =
-            kept.filter(|span| entry.is_none() && self.is_paused && span.next_ticks < end_ticks);
-        if let Some(span) = resumed {
+        let continues = entry.is_none() && self.is_paused && !self.has_new_track;
+        if let Some(span) = kept.filter(|span| continues && span.next_ticks < end_ticks) {
             return (SampleSpan { end_ticks, ..span.clone() }, None);
         }
         let asset = &source.asset;
-        let here = position.file_ticks.filter(|_| kept.is_none());
+        let here = position.file_ticks.filter(|_| kept.is_none() || self.has_new_track);
         let here = here.map_or(0, |at| asset.timeline().ticks(at));
         let entry = entry.unwrap_or_else(|| asset.presentation.entry(here));
         let time = position.has_sent.then_some(position.time);

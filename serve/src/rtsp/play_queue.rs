@@ -33,6 +33,7 @@ use super::pending_play::PendingPlay;
 use super::play_span::{PacketSpan, PlaySpan, SampleSpan};
 use super::stream_session::{SessionControl, StreamSession};
 use super::wanted_play::{WantedMedia, WantedPlay};
+use crate::pacer::PlayStart;
 use crate::play::Speed;
 
 /// A play that is accepted and waits for the preceding plays to end.
@@ -45,6 +46,16 @@ pub(crate) struct QueuedPlay {
     speed: Speed,
     /// First sequence number of the first stream, if it is known.
     pub(super) sequence: Option<u16>,
+    submission: Submission,
+}
+
+/// State of a queued play on its way to the pacer.
+enum Submission {
+    /// Its response is not yet written.
+    Unanswered,
+    /// It waits for the plays before it.
+    Answered(PlayStart),
+    Submitted,
 }
 
 /// Effect of a PLAY.
@@ -105,15 +116,16 @@ impl SessionControl {
         wanted: &WantedPlay,
     ) -> PendingPlay {
         let last = self.queue.back();
-        let (next, time) = last.map_or(&self.span, |last| &last.span).behind();
+        let (known, time) = last.map_or(&self.span, |last| &last.span).after_end();
         // Behind samples that are queued or under way, the pacer alone counts sequence numbers.
-        let next = next.filter(|_| last.is_none_or(|last| last.sequence.is_some()));
-        let sequence = next.unwrap_or_default();
+        let known = known.filter(|_| last.is_none_or(|last| last.sequence.is_some()));
+        let first = known.unwrap_or_default();
         let (span, start) = match &wanted.media {
             WantedMedia::Packets { source, from, end, lead } => {
                 let from = source.playable(from.unwrap_or_default());
                 let range = (from, end.unwrap_or_else(|| source.limit()));
-                let span = PacketSpan::landing(source, range, (sequence, time.timestamp));
+                let own = session.content.stream().unwrap_or(source);
+                let span = PacketSpan::landing(own, range, (first, time.timestamp));
                 let (span, start) = span.start(wanted.speed, span.lead(lead.as_ref()));
                 (PlaySpan::Packets(span), start)
             }
@@ -121,13 +133,35 @@ impl SessionControl {
                 let entry = entry.unwrap_or_else(|| source.asset.presentation.entry(0));
                 let range = (entry, end_ticks.unwrap_or(u64::MAX));
                 let span = SampleSpan::landing(source, range, Some(time));
-                let start = span.start(wanted.speed, sequence, Some(span.place()));
+                let start = span.start(wanted.speed, first, Some(span.place()));
                 (PlaySpan::Samples(span), start)
             }
         };
         let (asked, speed, number) = (wanted.asked, wanted.speed, self.next_number());
-        self.queue.push_back(QueuedPlay { number, asked, span, speed, sequence: next });
+        let (sequence, submission) = (known, Submission::Unanswered);
+        self.queue.push_back(QueuedPlay { number, asked, span, speed, sequence, submission });
         PendingPlay { session: session.clone(), play: number, start }
+    }
+
+    /// Records that the response to a queued play is written. Returns the plays that the pacer can
+    /// queue now: in the order of the queue, also if connections that share the session write their
+    /// responses in another one.
+    pub(super) fn submit(&mut self, number: u64, start: PlayStart) -> Vec<(u64, PlayStart)> {
+        if let Some(queued) = self.queue.iter_mut().find(|queued| queued.number == number) {
+            queued.submission = Submission::Answered(start);
+        }
+        let mut submitted = Vec::new();
+        for queued in &mut self.queue {
+            match std::mem::replace(&mut queued.submission, Submission::Submitted) {
+                Submission::Submitted => {}
+                Submission::Answered(start) => submitted.push((queued.number, start)),
+                Submission::Unanswered => {
+                    queued.submission = Submission::Unanswered;
+                    break;
+                }
+            }
+        }
+        submitted
     }
 
     /// Returns the number for a new PLAY.
@@ -163,9 +197,12 @@ const QUEUED_MAX: usize = 8;
 mod tests {
     use std::time::Duration;
 
-    use wire::rtsp::{NptRange, NptStart};
+    use wire::rtsp::{NptRange, NptStart, RtspSession};
 
     use super::*;
+    use crate::channel::window::tests::Scene;
+    use crate::play::Shift;
+    use crate::rtsp::stream_session::SessionContent;
 
     fn piece(start_s: u64, scale: Option<f64>) -> PlayRequest {
         let range = NptRange {
@@ -173,6 +210,38 @@ mod tests {
             end: Some(Duration::from_secs(start_s + 5)),
         };
         PlayRequest { range: Some(range), scale, ..PlayRequest::default() }
+    }
+
+    /// A queued play of a channel, which is never sent.
+    fn queued(number: u64) -> (QueuedPlay, PlayStart) {
+        let mut scene = Scene::new(Duration::from_secs(60));
+        scene.send(0);
+        let source = scene.window.assets.newest().expect("it was sent");
+        let span = PacketSpan { source, next: 0, end: 1, shift: Shift::default() };
+        let (span, start) = span.start(Speed::ONE, None);
+        let (asked, submission) = (piece(number, None), Submission::Unanswered);
+        let (span, speed, sequence) = (PlaySpan::Packets(span), Speed::ONE, None);
+        (QueuedPlay { number, asked, span, speed, sequence, submission }, start)
+    }
+
+    #[test]
+    fn plays_are_submitted_in_the_order_of_the_queue() {
+        let (first, first_start) = queued(2);
+        let (second, second_start) = queued(3);
+        let (third, third_start) = queued(4);
+        let PlaySpan::Packets(span) = &first.span else { unreachable!("packets were queued") };
+        let content = SessionContent::Stream(span.source.clone());
+        let minute = Duration::from_secs(60);
+        let state = RtspSession::new(Duration::ZERO, minute, minute);
+        let mut control = SessionControl::new(&content, state);
+        control.queue.extend([first, second, third]);
+        let mut numbers = |number, start| {
+            let submitted = control.submit(number, start);
+            submitted.into_iter().map(|(number, _)| number).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(3, second_start), [0_u64; 0], "the one before it is not answered");
+        assert_eq!(numbers(2, first_start), [2, 3]);
+        assert_eq!(numbers(4, third_start), [4]);
     }
 
     #[test]

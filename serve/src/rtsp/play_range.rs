@@ -16,7 +16,7 @@ use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use wire::rtsp::{NptRange, NptStart, RangeUnit};
 
 use crate::library::asset::Source;
-use crate::library::part_row::PartRow;
+use crate::library::channel_parts::ChannelParts;
 use crate::library::track_asset::TrackSource;
 use crate::ticks::{duration_of, ticks_of};
 
@@ -31,7 +31,7 @@ pub(super) struct PacketRange {
 pub(super) struct SampleRange {
     /// Start of the range; `None` if play continues from the current position.
     pub(super) entry: Option<Entry>,
-    /// Due time before which packets are sent.
+    /// Due time before which packets are sent; `u64::MAX` for the end of the file.
     pub(super) end_ticks: u64,
 }
 
@@ -43,9 +43,9 @@ pub(super) fn packet_range(
     range: NptRange,
     unit: RangeUnit,
 ) -> Option<PacketRange> {
-    match (source.asset.row(), unit) {
-        (Some(row), RangeUnit::Clock) => return resolve_in(row, by_channel(row, range)?),
-        (Some(row), _) => return resolve_in(row, range),
+    match (source.asset.channel_parts(), unit) {
+        (Some(parts), RangeUnit::Clock) => return resolve_in(parts, by_channel(parts, range)?),
+        (Some(parts), _) => return resolve_in(parts, range),
         (None, RangeUnit::Clock) => return None,
         (None, _) => {}
     }
@@ -124,19 +124,19 @@ pub(super) fn sample_range(
     Some(SampleRange { entry, end_ticks })
 }
 
-/// Finds a range in a channel's row. Time zero maps to the present: players request it when they
+/// Finds a range in a channel's parts. Time zero maps to the present: players request it when they
 /// mean the beginning of their own playback. A time before the window maps to its beginning. A
 /// future time maps to the present, since a player that seeks forward intends to catch up. A
 /// channel has no end, so a range has none either.
-fn resolve_in(row: &PartRow, range: NptRange) -> Option<PacketRange> {
-    let live = row.live_packet()?;
+fn resolve_in(parts: &ChannelParts, range: NptRange) -> Option<PacketRange> {
+    let live = parts.live_packet()?;
     let from = match range.start {
         NptStart::Now => live,
         NptStart::At(start) if start.is_zero() => live,
         NptStart::At(start) => {
             let empty = range.end.is_some_and(|end| end <= start);
             (!empty).then_some(())?;
-            row.packet_at(presented_ticks(start))?.min(live)
+            parts.packet_at(presented_ticks(start))?.min(live)
         }
     };
     Some(PacketRange { from: Some(from), end: None })
@@ -144,8 +144,8 @@ fn resolve_in(row: &PartRow, range: NptRange) -> Option<PacketRange> {
 
 /// Converts clock times to times of the channel. A future time becomes the present, and a time
 /// before the channel becomes its beginning.
-fn by_channel(row: &PartRow, range: NptRange) -> Option<NptRange> {
-    let began = began(row)?;
+fn by_channel(parts: &ChannelParts, range: NptRange) -> Option<NptRange> {
+    let began = began(parts)?;
     let converted = |since_1970: Duration| since_1970.saturating_sub(began);
     let start = match range.start {
         NptStart::Now => NptStart::Now,
@@ -157,8 +157,8 @@ fn by_channel(row: &PartRow, range: NptRange) -> Option<NptRange> {
 
 /// Returns the time of day, since 1970, at which the channel's time began: its last packet is on
 /// the air now. The present of viewers is some seconds earlier.
-pub(super) fn began(row: &PartRow) -> Option<Duration> {
-    let source = row.newest()?;
+pub(super) fn began(parts: &ChannelParts) -> Option<Duration> {
+    let source = parts.newest()?;
     let asset = &source.asset;
     let last = source.end().clamp(1, asset.plan.packets()) - 1;
     let present = duration_of(asset.first_ticks() + asset.plan.presented_ticks(last));

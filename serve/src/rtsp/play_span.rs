@@ -39,6 +39,7 @@ pub(crate) enum PlaySpan {
 /// Packets of a transport stream or a channel.
 #[derive(Clone)]
 pub(crate) struct PacketSpan {
+    /// The session's own source, which leads to newer ones ([`Source::holding`]).
     pub(crate) source: Arc<Source>,
     /// The next packet.
     pub(crate) next: u64,
@@ -55,7 +56,7 @@ pub(crate) struct SampleSpan {
     pub(crate) next_ticks: u64,
     /// Presentation time of that sample.
     pub(crate) presented_ticks: i64,
-    /// Due time before which packets are sent.
+    /// Due time before which packets are sent; `u64::MAX` for the end of the file.
     pub(crate) end_ticks: u64,
     /// Ticks added to presentation time.
     pub(crate) shift_ticks: i64,
@@ -67,7 +68,7 @@ impl PlaySpan {
         match content {
             SessionContent::Stream(source) => PlaySpan::Packets(PacketSpan {
                 // A viewer of a channel joins at the channel's position at the time of PLAY.
-                next: if source.asset.row().is_some() { u64::MAX } else { 0 },
+                next: if source.asset.channel_parts().is_some() { u64::MAX } else { 0 },
                 end: source.limit(),
                 shift: Shift::default(),
                 source: source.clone(),
@@ -114,11 +115,13 @@ impl PlaySpan {
     /// True for a play whose end lies before that of the file.
     pub(super) fn is_piece(&self) -> bool {
         let (all_ticks, end_ticks) = match self {
-            PlaySpan::Packets(span) if span.source.asset.continues() => {
-                return span.end < span.source.limit();
-            }
             PlaySpan::Packets(span) => {
-                let plan = &span.source.asset.plan;
+                // A recording may have become complete meanwhile.
+                let source = span.source.newest();
+                if source.asset.continues() {
+                    return span.end < source.limit();
+                }
+                let plan = &source.asset.plan;
                 (plan.duration_ticks(), plan.ticks(span.end.min(plan.packets())))
             }
             PlaySpan::Samples(span) => {
@@ -195,7 +198,7 @@ impl PacketSpan {
         let is_open = asset.continues() && part.end > source.end();
         // A range in clock time (§3.7) is answered in clock time.
         let is_by_day = unit == RangeUnit::Clock;
-        let began = asset.row().filter(|_| is_by_day).and_then(|row| began(row));
+        let began = asset.channel_parts().filter(|_| is_by_day).and_then(|parts| began(parts));
         let time = |ticks| began.unwrap_or_default() + duration_of(ticks);
         (time(start), (!is_open).then(|| time(start + length)))
     }
@@ -240,16 +243,6 @@ impl SampleSpan {
         };
         let end = if is_backwards { end.min(start) } else { end.max(start) };
         (duration_of(start), Some(duration_of(end)))
-    }
-}
-
-impl SessionContent {
-    /// Returns the name of the file or channel.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            SessionContent::Stream(source) => &source.asset.name,
-            SessionContent::Tracks(source) => &source.asset.name,
-        }
     }
 }
 

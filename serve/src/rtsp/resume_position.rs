@@ -34,7 +34,7 @@ pub(super) struct ResumePosition {
 #[derive(Clone, Copy)]
 pub(super) struct StreamTime {
     pub(super) timestamp: u32,
-    /// The same on the timeline of RTP timestamps, in ticks.
+    /// The same time in ticks, counted from the stream's first timestamp.
     ticks: i64,
 }
 
@@ -64,7 +64,7 @@ impl ResumePosition {
 impl PlaySpan {
     /// Returns the sequence number, which is unknown for samples, and the time that follow the end
     /// on the first stream.
-    pub(super) fn behind(&self) -> (Option<u16>, StreamTime) {
+    pub(super) fn after_end(&self) -> (Option<u16>, StreamTime) {
         match self {
             PlaySpan::Packets(span) => {
                 let (sequence, timestamp) = span.coordinates(span.end);

@@ -10,9 +10,7 @@
 //! The tracks of a file are set up one by one into one session, all over one kind of transport; a
 //! transport stream is one stream.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use media::payload::rtp_format;
 use media::tracks::Presentation;
@@ -32,9 +30,8 @@ use crate::listener::is_exhausted;
 use crate::meter::Meters;
 use crate::pacer::media_target::{MediaTarget, StreamTarget};
 use crate::pacer::{Handle, PacedSession, PacedStream, PacedTrack, PacedTracks};
-use crate::play::{Link, Speed};
+use crate::play::Link;
 use crate::rtsp::media_ports::{is_own_address, media_socket};
-use crate::rtsp::play_span::PlaySpan;
 use crate::rtsp::session_transport::{SessionTransport, UdpTransport};
 use crate::rtsp::stream_session::{
     NewSession, RtpStream, SessionContent, SessionControl, StreamSession,
@@ -145,6 +142,7 @@ impl RtspConnection {
         if !self.server.sessions.add_stream(&session, stream.clone()) {
             return Err(refusal(Status::SessionNotFound));
         }
+        session.control.lock().has_new_track = true;
         if let Some(pacer) = &session.pacer {
             self.server.pacers.add_track(pacer, paced);
         }
@@ -345,6 +343,8 @@ impl RtspConnection {
     ) -> Arc<StreamSession> {
         let server = &self.server;
         let timeout = server.live.current().session_timeout;
+        let play_within = server.limits.limits().play_within;
+        let state = wire::rtsp::RtspSession::new(server.now(), timeout, play_within);
         let session = Arc::new(StreamSession::new(NewSession {
             timeout,
             number,
@@ -352,22 +352,7 @@ impl RtspConnection {
             connection: self.number,
             stream,
             pacer,
-            control: SessionControl {
-                state: wire::rtsp::RtspSession::new(
-                    server.now(),
-                    timeout,
-                    server.limits.limits().play_within,
-                ),
-                span: PlaySpan::whole(&content),
-                is_paused: false,
-                report_at: Duration::ZERO,
-                speed: Speed::ONE,
-                bye_sent: false,
-                play: 0,
-                under_way: 0,
-                asked: None,
-                queue: VecDeque::new(),
-            },
+            control: SessionControl::new(&content, state),
             content,
             permit,
         }));

@@ -36,6 +36,24 @@ pub(crate) enum SessionContent {
     Tracks(Arc<TrackSource>),
 }
 
+impl SessionContent {
+    /// Returns the transport stream or channel, if it is one.
+    pub(super) fn stream(&self) -> Option<&Arc<Source>> {
+        match self {
+            SessionContent::Stream(source) => Some(source),
+            SessionContent::Tracks(_) => None,
+        }
+    }
+
+    /// Returns the name of the file or channel.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            SessionContent::Stream(source) => &source.asset.name,
+            SessionContent::Tracks(source) => &source.asset.name,
+        }
+    }
+}
+
 /// One RTP stream of a session: its only one, or a track.
 pub(crate) struct RtpStream {
     /// Index of the track; 0 for a transport stream.
@@ -146,6 +164,8 @@ pub(crate) struct SessionControl {
     pub(crate) span: PlaySpan,
     /// True if the next PLAY of tracks without a range continues with each track's next packet.
     pub(crate) is_paused: bool,
+    /// True if a track was added since the last PLAY: it has no next packet to continue with.
+    pub(crate) has_new_track: bool,
     pub(crate) speed: Speed,
     /// Time of the next sender report.
     pub(crate) report_at: Duration,
@@ -159,6 +179,25 @@ pub(crate) struct SessionControl {
     pub(crate) asked: Option<PlayRequest>,
     /// Plays that follow it, in order.
     pub(crate) queue: VecDeque<QueuedPlay>,
+}
+
+impl SessionControl {
+    /// Creates the state of a session that has not played yet.
+    pub(super) fn new(content: &SessionContent, state: wire::rtsp::RtspSession) -> SessionControl {
+        SessionControl {
+            state,
+            span: PlaySpan::whole(content),
+            is_paused: false,
+            has_new_track: false,
+            speed: Speed::ONE,
+            report_at: Duration::ZERO,
+            bye_sent: false,
+            play: 0,
+            under_way: 0,
+            asked: None,
+            queue: VecDeque::new(),
+        }
+    }
 }
 
 /// Table of all sessions. One lock, held for look-ups only.

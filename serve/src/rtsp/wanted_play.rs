@@ -9,7 +9,9 @@
 //! start at which parameter sets are missing reads the file, both on a blocking thread.
 //!
 //! Sources: RFC 2326 §10.5, §12.29, §12.34, §12.35.
-//! Does not know what the session plays now ([`super::play`]).
+//! Does not change the session ([`super::play_change`] does). Reads its position only to find the
+//! parameter sets that a play without a start probably needs; they are dropped if play begins
+//! elsewhere.
 
 use std::sync::Arc;
 
@@ -41,6 +43,7 @@ pub(super) enum WantedMedia {
     Packets {
         source: Arc<Source>,
         from: Option<u64>,
+        /// The end that the request names, or that of the whole content.
         end: Option<u64>,
         /// Parameter sets that a play from here must send first.
         lead: Option<StreamLead>,

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer to a request for a playlist or segment of a file.
 //!
-//! All of them have an entity tag and conditions, as files have, and ranges. An item below an
-//! identity never changes, and its Cache-Control field states that. An item that changes is sent
-//! whole: Chromium's player requests a playlist in pieces, one after the other, which may belong to
-//! two texts.
+//! All of them have an entity tag and conditions, as files have, and ranges
+//! ([`super::item_response`]).
 //!
 //! Sources: RFC 9110 §13 (conditions), §14 (ranges), §15.5.11 (410 Gone); RFC 8246 (immutable).
 //! Does not send.
@@ -26,7 +24,7 @@ use super::live::LiveAsset;
 use super::live_dash;
 use super::live_reload::ReloadQuery;
 use super::protection::SegmentCipher;
-use super::recording_now::RecordingNow;
+use super::recording_snapshot::RecordingSnapshot;
 use super::side_cars::side_cars;
 use super::title::Title;
 use super::ts_form::TsForm;
@@ -93,7 +91,7 @@ pub(crate) async fn answer(
             if is_other || !live.is_of(&file) {
                 return (over(request, now), file);
             }
-            let recording = RecordingNow { live, asset, file };
+            let recording = RecordingSnapshot { live, asset, file };
             let by = (web, peer);
             let (response, copy) = live_dash::answer(request, address, &recording, by, now).await;
             return (response, copy.unwrap_or(recording.file));

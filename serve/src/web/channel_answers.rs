@@ -25,7 +25,7 @@ use wire::http::{Entity, Request, Response, error};
 
 use super::WebAssets;
 use super::address::{VERSION, WebAddress, WebItem};
-use super::channel_now::ChannelNow;
+use super::channel_snapshot::ChannelSnapshot;
 use super::item_response::{kind, made, refused};
 use super::live_dash;
 use super::live_reload::{LiveWait, ReloadQuery, awaited_of_channel};
@@ -117,7 +117,7 @@ async fn dash(
 ) -> (Response, ChannelMedia) {
     let is_text = matches!(address.item, WebItem::Manifest | WebItem::LiveManifest);
     let is_playable = window.live.with(identity, |state, _| state.is_playable());
-    let channel = ChannelNow::of(window, identity);
+    let channel = ChannelSnapshot::of(window, identity);
     let Some(channel) = channel.filter(|_| !is_text || is_playable == Some(true)) else {
         return (too_little(request, now), ChannelMedia::Text);
     };

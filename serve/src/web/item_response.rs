@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The response with an item: its content type, its parts with the requested ranges, and how long
-//! caches may keep it; or the reason why there is none.
+//! Builds the response that carries an item (playlist, MPD, segment, picture): content type,
+//! ranges, Cache-Control; or the refusal.
+//!
+//! An item below an identity never changes, and its Cache-Control field states that. An item that
+//! changes is sent whole: Chromium's player requests a playlist in pieces, one after the other,
+//! which may belong to two texts.
 //!
 //! Sources: RFC 9110 §14 (ranges), RFC 9111 §5.2 (Cache-Control), RFC 8246 (immutable), RFC 4337.
 //! Does not find items ([`super::answers`]).

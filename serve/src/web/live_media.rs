@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Media behind fragments of MP4: a recording ([`super::recording_now`]) or a channel
-//! ([`super::channel_now`]). Each programme, which begins with a break, has streams of its own.
+//! The source of fragments of MP4: a recording ([`super::recording_snapshot`]) or a channel
+//! ([`super::channel_snapshot`]). Each programme, which begins with a break, has streams of its
+//! own.
 //!
 //! Does not cut ([`media::GrowingSegments`]) or make fragments ([`super::live_dash`]).
 

@@ -24,7 +24,7 @@ pub(crate) mod address;
 mod answers;
 mod carry;
 mod channel_answers;
-mod channel_now;
+mod channel_snapshot;
 #[cfg(test)]
 mod channel_trials;
 pub(crate) mod clear_key;
@@ -47,7 +47,7 @@ mod pictures;
 #[cfg(test)]
 mod playlist_trials;
 pub(crate) mod protection;
-mod recording_now;
+mod recording_snapshot;
 mod segment_copies;
 mod shown_tracks;
 mod side_cars;

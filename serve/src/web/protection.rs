@@ -28,7 +28,7 @@ use wire::http::escape_path;
 
 use super::clear_key::{CLEAR_KEY, LICENCE};
 use super::segment_copies::Pieces;
-use crate::segment_key::{KEY_BYTES, KeyMaker, PREFIX, SAMPLE_KEY, key_id};
+use crate::segment_key::{KEY_BYTES, KEY_PATH_PREFIX, KeyMaker, SAMPLE_KEY, key_id};
 
 /// How segments are enciphered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl AssetKeys {
 
 /// Returns the address of key `number` of a film, or of a licence for it.
 fn address(film: &str, number: u64, extension: &str) -> String {
-    format!("{PREFIX}{}/{number}.{extension}", escape_path(film))
+    format!("{KEY_PATH_PREFIX}{}/{number}.{extension}", escape_path(film))
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {

@@ -33,8 +33,8 @@ use crate::library::{Library, NoAsset};
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 const ASSETS_EXPECTED: usize = 1024;
 
-/// Requests that wait at once.
-pub(super) const WAITS_MAX: usize = 16_384;
+/// Most requests that wait at once for a segment, part or playlist ([`super::live_reload`]).
+const WAITS_MAX: usize = 16_384;
 
 /// The plans in use, and the segments that were copied.
 pub(crate) struct WebAssets {
@@ -174,7 +174,7 @@ impl WebAssets {
     ) -> Result<WebSource, NoAsset> {
         let asset = library.asset(name, peer, std::future::pending()).await?;
         let no_recording = || NoAsset::Refused(NO_RECORDING.to_owned());
-        let asset = asset.stream().filter(|asset| asset.row().is_none());
+        let asset = asset.stream().filter(|asset| asset.channel_parts().is_none());
         let asset = asset.ok_or_else(no_recording)?;
         let is_same = file.entity().etag.starts_with(&format!("\"{:x}-", asset.key.inode));
         if self.protection.is_some() {

@@ -114,7 +114,7 @@ fn copy(
     file: &OpenFile,
     media: &mut Vec<u8>,
 ) -> io::Result<Vec<MediaSample>> {
-    let (presentation, file) = (&asset.presentation, file);
+    let presentation = &asset.presentation;
     match asset.stream_plan() {
         Some(stream) => copy_elementary(stream, presentation, (track, numbers), file, media),
         None => copy_samples(&presentation.tracks()[track], numbers, file, media),

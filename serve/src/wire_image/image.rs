@@ -2,7 +2,8 @@
 //! An open wire image: its blocks are compared with their checksums before they are first sent, and
 //! again after they were out of memory; one with a bad block is removed.
 //!
-//! Costs one look at the page tables a window, and a checksum of each block once.
+//! Costs one look at the page tables a window, and a checksum of each block each time it
+//! is loaded.
 //!
 //! Does not make images ([`super::WireImages`] does). Does not notice a change to pages that stay
 //! in memory, or between the comparison and the send.

@@ -115,20 +115,28 @@ impl Response {
             format!("url={}{sequence};rtptime={}", info.url, info.timestamp)
         };
         let rtp_info = streams.iter().map(info).collect::<Vec<_>>().join(",");
-        let mut response = Response::in_session(request, session).header("Range", range);
-        if let Some(scale) = play.scale {
-            response = response.header("Scale", format!("{scale:?}"));
-        }
-        if let Some(speed) = play.speed {
-            response = response.header("Speed", format!("{speed:?}"));
-        }
-        response.header("RTP-Info", rtp_info)
+        let response = Response::in_session(request, session).header("Range", range);
+        response.rates(play).header("RTP-Info", rtp_info)
     }
 
     /// 200 to PLAY of a multicast stream: a client joins at the current position (§3.6, `now`), so
     /// no packet is its first.
-    pub fn play_group(request: &Request, session: &str) -> Self {
-        Response::in_session(request, session).header("Range", "npt=now-")
+    /// The group has one rate, that of the media.
+    pub fn play_group(request: &Request, session: &str, play: &PlayRequest) -> Self {
+        let rates = PlayRequest {
+            scale: play.scale.map(|_| 1.0),
+            speed: play.speed.map(|_| 1.0),
+            ..PlayRequest::default()
+        };
+        Response::in_session(request, session).header("Range", "npt=now-").rates(&rates)
+    }
+
+    /// Adds Scale and Speed (§12.34, §12.35) where the request has them.
+    fn rates(self, play: &PlayRequest) -> Self {
+        let scale = play.scale.map(|scale| ("Scale", format!("{scale:?}")));
+        let speed = play.speed.map(|speed| ("Speed", format!("{speed:?}")));
+        let add = |response: Response, (name, value)| response.header(name, value);
+        scale.into_iter().chain(speed).fold(self, add)
     }
 
     /// 200 with the Session header and nothing more: PAUSE, TEARDOWN, and GET_PARAMETER as a sign

@@ -266,7 +266,7 @@ impl ChannelShared {
         let (config, counters) = (&self.config, &self.counters);
         let address = |item: &WebItem| {
             let (window, server) = self.window.as_ref().zip(server)?;
-            Some(format!("{server}/{}/{item}", window.row.name))
+            Some(format!("{server}/{}/{item}", window.assets.name))
         };
         ChannelRow {
             name: config.name.clone(),

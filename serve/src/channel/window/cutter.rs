@@ -117,11 +117,11 @@ impl LiveCutter {
             state.note_date(began);
         }
         let target = state.segments.target_s() * TICKS_PER_SECOND;
-        let wanted = window.row.reach.shift_ticks().max(LISTED_TARGETS * target);
+        let wanted = window.assets.reach.shift_ticks().max(LISTED_TARGETS * target);
         state.segments.forget_before(oldest.unwrap_or(u64::MAX).saturating_sub(first_byte));
         state.slide(wanted);
         if window.live.is_asked() {
-            window.row.reach.keep(wanted + (wanted + target).min(GONE_TICKS_MAX));
+            window.assets.reach.keep(wanted + (wanted + target).min(GONE_TICKS_MAX));
         }
         self.units.forget_before(state.segments.next_byte() / PACKET_BYTES);
         let has_grown = before != listed(state);

@@ -161,7 +161,7 @@ impl ChannelWindow {
                 continue;
             }
             let until = written.min(end);
-            let file = part.opened(&self.row.name, until - part.first_byte)?;
+            let file = part.opened(&self.assets.name, until - part.first_byte)?;
             held.push(HeldRange { first_byte: part.first_byte, began: part.began, file });
             at = until;
         }

@@ -38,19 +38,20 @@ pub(crate) use self::live::{HeldRange, WindowLive};
 pub(crate) use self::planner::WindowPlanner;
 pub(crate) use self::writer::WindowWriter;
 use crate::http::open_files::OpenFile;
+use crate::library::channel_parts::ChannelParts;
 use crate::library::growing_file::Growth;
-use crate::library::part_row::PartRow;
 
 /// The parts of one channel that viewers may see.
 pub(crate) struct ChannelWindow {
     /// Its parts as assets.
-    pub(crate) row: Arc<PartRow>,
+    pub(crate) assets: Arc<ChannelParts>,
     /// Segments of HLS.
     pub(crate) live: WindowLive,
     /// Longest distance of the key frames of the channel's files.
     apart_ticks: AtomicU64,
     /// Reason why it is shorter than configured.
     fault: Mutex<Option<String>>,
+    /// Changed only by [`ChannelWindow::change_parts`], which keeps `assets` the same.
     parts: Mutex<VecDeque<Arc<WindowPart>>>,
 }
 
@@ -85,7 +86,7 @@ impl ChannelWindow {
     /// Creates the empty window of a channel; viewers may go back by `shift`.
     pub(crate) fn new(channel: &str, title: String, shift: Duration) -> ChannelWindow {
         ChannelWindow {
-            row: Arc::new(PartRow::new(channel, title, shift)),
+            assets: Arc::new(ChannelParts::new(channel, title, shift)),
             live: WindowLive::new(),
             apart_ticks: AtomicU64::new(0),
             fault: Mutex::default(),
@@ -107,15 +108,11 @@ impl ChannelWindow {
         *self.fault.lock() = fault;
     }
 
-    /// Adds or removes parts, also of the row of assets.
+    /// Changes the parts, and the assets with them.
     fn change_parts<T>(&self, change: impl FnOnce(&mut VecDeque<Arc<WindowPart>>) -> T) -> T {
         let mut parts = self.parts.lock();
-        let before = parts.len();
         let result = change(&mut parts);
-        // A writer looks for old parts with every burst, and seldom finds one.
-        if parts.len() != before {
-            self.row.set(parts.iter().map(|part| part.growth.clone()).collect());
-        }
+        self.assets.set(parts.iter().map(|part| part.growth.clone()).collect());
         result
     }
 

@@ -26,7 +26,7 @@ use super::cutter::LiveCutter;
 use super::{ChannelWindow, WindowPart};
 use crate::error::Error;
 use crate::library::asset::Asset;
-use crate::library::part_row::RowPlace;
+use crate::library::channel_parts::PartPlace;
 use crate::swapped::Swapped;
 
 /// The planning thread.
@@ -178,7 +178,7 @@ impl PartScan {
             && (is_closed || plan.ticks(plan.settled_packets()) >= LEAST_TICKS)
             && let Err(error) = publish(window, part, plan, (written, is_closed))
         {
-            tracing::warn!("{}: its window for RTSP: {error}", window.row.name);
+            tracing::warn!("{}: its window for RTSP: {error}", window.assets.name);
         }
     }
 }
@@ -190,25 +190,25 @@ fn publish(
     plan: PacketPlan,
     (bytes, is_closed): (u64, bool),
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let media = MappedFile::open(part.file.try_clone()?, window.row.name.as_str())?;
+    let media = MappedFile::open(part.file.try_clone()?, window.assets.name.as_str())?;
     let key = PlanKey {
-        path: window.row.name.as_bytes().to_vec(),
+        path: window.assets.name.as_bytes().to_vec(),
         bytes,
         modified_ns: 0,
         inode: part.first_packet,
     };
-    let place = RowPlace {
-        row: window.row.clone(),
+    let place = PartPlace {
+        parts: window.assets.clone(),
         first_packet: part.first_packet,
         first_ticks: part.first_ticks,
     };
     // Without it, what follows the last clock reference is timed by the rate before.
     let ends = part.ends.load(Ordering::Relaxed).saturating_sub(part.first_ticks);
     let asset = match is_closed {
-        true => Asset::new(window.row.name.clone(), key, plan.ending_at(ends)),
-        false => Asset::growing(window.row.name.clone(), key, plan, &part.growth),
+        true => Asset::new(window.assets.name.clone(), key, plan.ending_at(ends)),
+        false => Asset::growing(window.assets.name.clone(), key, plan, &part.growth),
     };
-    let source = Arc::new(asset.in_row(place)).opened(media);
+    let source = Arc::new(asset.among_parts(place)).opened(media);
     // Under the lock: a part that is dropped meanwhile keeps no source.
     let parts = window.parts.lock();
     if parts.iter().any(|one| std::ptr::eq(&**one, part)) {

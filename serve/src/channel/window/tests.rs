@@ -56,9 +56,9 @@ impl Scene {
 #[test]
 fn parts_continue_each_other() {
     let mut scene = Scene::new(Duration::from_secs(3600));
-    assert!(scene.window.row.newest().is_none() && scene.window.row.live_packet().is_none());
+    assert!(scene.window.assets.newest().is_none() && scene.window.assets.live_packet().is_none());
     scene.send(5_000_000_000);
-    let parts = scene.window.row.planned();
+    let parts = scene.window.assets.planned();
     assert!(parts.len() > 2, "{} parts", parts.len());
     let mut bytes = Vec::new();
     for pair in parts.windows(2) {
@@ -93,20 +93,20 @@ fn parts_continue_each_other() {
 fn viewer_joins_at_a_place_to_start_and_stays_in_the_window() {
     let mut scene = Scene::new(Duration::from_secs(3600));
     scene.send(0);
-    let live = scene.window.row.live_packet().unwrap();
-    let part = scene.window.row.holding(live).unwrap();
+    let live = scene.window.assets.live_packet().unwrap();
+    let part = scene.window.assets.holding(live).unwrap();
     let local = live - part.asset.first_packet();
     assert_eq!(part.asset.plan.entry_from(local), Some(local), "{live} is no place to start");
-    assert_eq!(scene.window.row.playable(live + 1), Some(live + 1));
-    assert_eq!(scene.window.row.playable(u64::MAX), Some(live), "who joins now");
-    for source in scene.window.row.planned() {
+    assert_eq!(scene.window.assets.playable(live + 1), Some(live + 1));
+    assert_eq!(scene.window.assets.playable(u64::MAX), Some(live), "who joins now");
+    for source in scene.window.assets.planned() {
         let (first, end) = (source.asset.first_packet(), source.asset.plan.packets());
         for packet in [first, first + end - 1] {
-            assert_eq!(scene.window.row.holding(packet).unwrap().asset.first_packet(), first);
+            assert_eq!(scene.window.assets.holding(packet).unwrap().asset.first_packet(), first);
         }
     }
     scene.window.clear();
-    assert!(scene.window.row.playable(live).is_none() && scene.window.row.newest().is_none());
+    assert!(scene.window.assets.playable(live).is_none() && scene.window.assets.newest().is_none());
     assert_eq!(part.media.file().metadata().unwrap().len(), 0, "its memory is free");
 }
 
@@ -114,14 +114,14 @@ fn viewer_joins_at_a_place_to_start_and_stays_in_the_window() {
 fn oldest_parts_go_with_their_memory() {
     let mut scene = Scene::new(Duration::ZERO);
     scene.send(0);
-    let oldest = scene.window.row.planned().remove(0);
+    let oldest = scene.window.assets.planned().remove(0);
     let later = 2 * GRACE + scene.clip.duration_ticks();
     scene.send(later);
-    let parts = scene.window.row.planned();
+    let parts = scene.window.assets.planned();
     let first = parts[0].asset.first_packet();
     assert!(first > 0 && parts[0].asset.first_ticks() + 2 * GRACE > later);
     assert_eq!(oldest.media.file().metadata().unwrap().len(), 0);
-    let resumed = scene.window.row.playable(1).unwrap();
+    let resumed = scene.window.assets.playable(1).unwrap();
     assert!(resumed >= first, "who paused for long goes on with the oldest there is");
     assert!(oldest.following().is_some_and(|next| next.asset.first_packet() >= first));
 }
@@ -148,13 +148,13 @@ fn no_viewer_falls_out_of_the_window() {
     for (shift_s, grace) in [(0, 0), (0, TICKS_PER_SECOND / 2), (2, 0), (4, TICKS_PER_SECOND)] {
         let shift = Duration::from_secs(shift_s);
         let mut scene = Scene::new(shift);
-        scene.window.row.reach.set_grace(grace);
+        scene.window.assets.reach.set_grace(grace);
         let mut viewers: Vec<(u64, u64)> = Vec::new();
         let mut furthest = 0;
         scene.send_with(0, |window, now| {
-            let parts = window.row.planned();
+            let parts = window.assets.planned();
             let time_of = |packet: u64| {
-                let part = window.row.holding(packet).expect("there are parts");
+                let part = window.assets.holding(packet).expect("there are parts");
                 let asset = &part.asset;
                 asset.first_ticks() + asset.plan.ticks(packet - asset.first_packet())
             };
@@ -163,8 +163,11 @@ fn no_viewer_falls_out_of_the_window() {
                 let oldest = parts.first().expect("it is not empty").asset.first_ticks();
                 assert!(oldest <= at, "began at {began}, {behind} behind, gone at {now}");
             }
-            let starts =
-                [window.row.live_packet(), window.row.packet_at(0), window.row.playable(0)];
+            let starts = [
+                window.assets.live_packet(),
+                window.assets.packet_at(0),
+                window.assets.playable(0),
+            ];
             for packet in starts.into_iter().flatten() {
                 let at = time_of(packet);
                 assert!(at <= now, "{at} is not sent yet at {now}");
@@ -193,12 +196,12 @@ fn present_goes_on_in_memory_when_the_disk_is_full() {
     }
     scene.writer.set_part_ticks(TICKS_PER_SECOND);
     scene.send(0);
-    let before = scene.window.row.planned();
+    let before = scene.window.assets.planned();
     assert_eq!(scene.window.fault(), None);
     std::fs::remove_dir(&disk).unwrap();
     let length = scene.clip.duration_ticks();
     scene.send(length);
-    let parts = scene.window.row.planned();
+    let parts = scene.window.assets.planned();
     assert!(scene.window.fault().expect("it is told").contains("in memory"));
     assert_eq!(parts.iter().filter(|part| part.media.bytes() == 0).count(), 0, "none is empty");
     let in_memory = |part: &&Arc<WindowPart>| part.is_in_memory;
@@ -212,7 +215,9 @@ fn present_goes_on_in_memory_when_the_disk_is_full() {
         let end = pair[0].asset.first_packet() + pair[0].asset.plan.packets();
         assert_eq!(end, pair[1].asset.first_packet(), "no packet is missing in between");
     }
-    assert!(scene.window.row.live_packet() > before.last().map(|part| part.asset.first_packet()));
+    assert!(
+        scene.window.assets.live_packet() > before.last().map(|part| part.asset.first_packet())
+    );
 }
 
 /// As on a disk that gives a file and takes no byte of it.
@@ -226,7 +231,7 @@ fn a_part_that_takes_nothing_leaves_no_trace() {
         scene.writer.begin_in(round * length, File::open("/dev/null").unwrap());
         scene.send(round * length);
     }
-    let parts = scene.window.row.planned();
+    let parts = scene.window.assets.planned();
     for pair in parts.windows(2) {
         assert!(pair[0].asset.first_packet() < pair[1].asset.first_packet(), "in order, each once");
     }
@@ -278,7 +283,7 @@ fn segments_are_the_bytes_that_were_sent_and_gone_when_their_part_is() {
     assert!(segments.iter().filter(is_joined).count() > 1, "segments lie in two parts");
     // Other addresses name nothing.
     assert!(live.with("1-2-3.1", ranges).is_none());
-    let oldest = scene.window.parts.lock().pop_front().unwrap();
+    let oldest = scene.window.change_parts(VecDeque::pop_front).unwrap();
     let file = scene.window.held(segments[1].clone()).unwrap().swap_remove(0).file;
     oldest.drop_bytes();
     assert!(scene.window.read(segments[0].clone()).is_none(), "its part is gone");

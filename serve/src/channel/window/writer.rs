@@ -230,7 +230,7 @@ impl WindowWriter {
 
     /// Drops the parts that ended before the window.
     fn evict(&self, now: u64) {
-        let oldest = now.saturating_sub(self.window.row.reach.kept_ticks());
+        let oldest = now.saturating_sub(self.window.assets.reach.kept_ticks());
         loop {
             let ended = self.window.change_parts(|parts| {
                 // A part ends where the next one begins; the last of them has just ended.
@@ -265,7 +265,7 @@ impl WindowWriter {
         )));
         if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
             self.logged_at = Some(Instant::now());
-            let name = &self.window.row.name;
+            let name = &self.window.assets.name;
             tracing::warn!(
                 "{name}: time shift: {error}; its oldest part makes room and the present goes on \
                  in memory; make room in the cache folder"

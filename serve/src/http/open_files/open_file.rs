@@ -51,6 +51,7 @@ pub(crate) enum FileContent {
     Open(MappedFile),
 }
 
+/// Waits for the disk where the file is not held: for threads that may block.
 impl ReadAt for OpenFile {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match &self.content {

@@ -346,7 +346,7 @@ fn a_burst_with_departure_times_is_spread_over_its_time() {
 
 /// Returns the first packet of the oldest part.
 fn first_of(scene: &Scene) -> u64 {
-    scene.window.row.holding(0).unwrap().asset.first_packet()
+    scene.window.assets.holding(0).unwrap().asset.first_packet()
 }
 
 /// The viewer of the part was further behind than the channel keeps.
@@ -354,7 +354,7 @@ fn first_of(scene: &Scene) -> u64 {
 fn a_viewer_whose_part_is_dropped_goes_on_with_the_oldest_there_is() {
     let mut scene = Scene::new(Duration::ZERO);
     scene.send(0);
-    let oldest = scene.window.row.holding(0).unwrap();
+    let oldest = scene.window.assets.holding(0).unwrap();
     let meters = Meters::new(1);
     let readers = Readers::start(crate::prefetch::fetch).unwrap();
     let burst = Duration::from_millis(20);

@@ -2,7 +2,7 @@
 //! A channel while it is sent, as media of fragments.
 //!
 //! Its packets lie side by side in the parts of its window, over which bytes and segments are
-//! numbered; its oldest are forgotten.
+//! numbered; the oldest parts are dropped.
 //!
 //! Costs two locks a read of 64 KiB.
 //!
@@ -22,7 +22,7 @@ use crate::library::NoAsset;
 
 /// A channel as it is now.
 #[derive(Clone)]
-pub(super) struct ChannelNow {
+pub(super) struct ChannelSnapshot {
     window: Arc<ChannelWindow>,
     identity: String,
     dash: Arc<LiveDash>,
@@ -31,7 +31,7 @@ pub(super) struct ChannelNow {
     packets: Extent,
 }
 
-impl ReadAt for ChannelNow {
+impl ReadAt for ChannelSnapshot {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.window.read_exact_at(bytes, self.first_byte + offset).map_err(|error| {
             match error.kind() {
@@ -43,25 +43,25 @@ impl ReadAt for ChannelNow {
     }
 }
 
-impl ChannelNow {
+impl ChannelSnapshot {
     /// Returns the channel with this identity; `None` while it has no segments, and for another
     /// identity.
-    pub(super) fn of(window: &Arc<ChannelWindow>, identity: &str) -> Option<ChannelNow> {
+    pub(super) fn of(window: &Arc<ChannelWindow>, identity: &str) -> Option<ChannelSnapshot> {
         let dash = window.live.dash(identity)?;
         let first_byte = window.live.with(identity, |_, first_byte| first_byte)?;
         let packets = window.written().saturating_sub(first_byte) / TS_PACKET_BYTES as u64;
         let packets = Extent::of_packets(packets);
         let (window, identity) = (window.clone(), identity.to_owned());
-        Some(ChannelNow { window, identity, dash, first_byte, packets })
+        Some(ChannelSnapshot { window, identity, dash, first_byte, packets })
     }
 }
 
-impl LiveMedia for ChannelNow {
+impl LiveMedia for ChannelSnapshot {
     const WORD: &str = "channel";
     const NOT_YET: NoAsset = NoAsset::NotOnAir;
 
     fn name(&self) -> &str {
-        &self.window.row.name
+        &self.window.assets.name
     }
 
     fn identity(&self) -> &str {
@@ -96,7 +96,7 @@ impl LiveMedia for ChannelNow {
 
     fn fault(&self, error: &io::Error) -> NoAsset {
         match error.kind() {
-            io::ErrorKind::ResourceBusy => ChannelNow::NOT_YET,
+            io::ErrorKind::ResourceBusy => ChannelSnapshot::NOT_YET,
             _ => NoAsset::Unreadable(error.to_string()),
         }
     }

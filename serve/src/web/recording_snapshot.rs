@@ -23,19 +23,19 @@ use crate::library::asset::Asset;
 
 /// A recording and its content as they are now.
 #[derive(Clone)]
-pub(super) struct RecordingNow {
+pub(super) struct RecordingSnapshot {
     pub(super) live: Arc<LiveAsset>,
     pub(super) asset: Arc<Asset>,
     pub(super) file: Arc<OpenFile>,
 }
 
-impl ReadAt for RecordingNow {
+impl ReadAt for RecordingSnapshot {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read_exact_at(bytes, offset)
     }
 }
 
-impl LiveMedia for RecordingNow {
+impl LiveMedia for RecordingSnapshot {
     const WORD: &str = "recording";
     const NOT_YET: NoAsset = NoAsset::CHANGING;
 

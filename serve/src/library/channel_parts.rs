@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parts of a channel that can be played: a row of assets, each of which continues the sequence
-//! numbers, timestamps and time of the one before.
+//! The parts of a channel that can be played: assets, each of which continues the sequence numbers,
+//! timestamps and time of the one before.
 //!
 //! The channel adds parts at the end and drops them at the beginning ([`crate::channel::window`]).
 //! Numbers of packets and times count from the channel's start.
 //!
-//! Costs one lock and a list of at most a few dozen parts a look-up.
+//! A look-up costs a lock for all and one for each part, at most a few dozen, and makes a list.
 //!
 //! Does not choose where a viewer begins ([`super::part_starts`]) or hold bytes.
 
@@ -18,8 +18,8 @@ use super::asset::Source;
 use super::growing_file::Growth;
 use super::part_starts::Reach;
 
-/// The parts of one channel that viewers may see.
-pub(crate) struct PartRow {
+/// The parts of one channel as assets, in order; those without a plan yet are skipped.
+pub(crate) struct ChannelParts {
     /// Path of the channel below the server's root.
     pub(crate) name: String,
     pub(crate) title: String,
@@ -27,19 +27,19 @@ pub(crate) struct PartRow {
     parts: Mutex<Vec<Arc<Growth>>>,
 }
 
-/// Place of an asset in a row.
+/// Place of an asset among the parts of a channel.
 #[derive(Clone)]
-pub(crate) struct RowPlace {
-    pub(crate) row: Arc<PartRow>,
+pub(crate) struct PartPlace {
+    pub(crate) parts: Arc<ChannelParts>,
     pub(crate) first_packet: u64,
     pub(crate) first_ticks: u64,
 }
 
-impl PartRow {
-    /// Creates the empty row of a channel; viewers may go back by `shift`.
-    pub(crate) fn new(channel: &str, title: String, shift: Duration) -> PartRow {
+impl ChannelParts {
+    /// Creates the empty list of a channel; viewers may go back by `shift`.
+    pub(crate) fn new(channel: &str, title: String, shift: Duration) -> ChannelParts {
         let name = format!("channel/{channel}");
-        PartRow { name, title, reach: Reach::new(shift), parts: Mutex::default() }
+        ChannelParts { name, title, reach: Reach::new(shift), parts: Mutex::default() }
     }
 
     /// Replaces the parts, in order.
