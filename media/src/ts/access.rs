@@ -367,6 +367,17 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_type_with_a_rule_of_its_own_is_video_or_audio() {
+        for stream_type in 0..=u8::MAX {
+            match rule(stream_type) {
+                EntryRule::Audio => assert!(is_audio(stream_type), "{stream_type:#x}"),
+                EntryRule::Indicated => {}
+                _ => assert!(is_video(stream_type), "{stream_type:#x}"),
+            }
+        }
+    }
+
+    #[test]
     fn video_is_watched_before_sound_and_sound_before_data() {
         assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f), (5, 0x1b)]), Some((5, EntryRule::H264)));
         assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f)]), Some((4, EntryRule::Audio)));

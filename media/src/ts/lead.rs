@@ -15,7 +15,7 @@
 
 use super::TsPacket;
 use super::parameter_sets::{LedUnit, ParameterSets};
-use super::pes_times::{PesTimes, TIME_MODULUS, presentation};
+use super::pes_times::{PesTimes, TIME_MODULUS, presentation_of};
 use super::stream_types::{is_played, is_video};
 use super::tables::{PAT_PID, TableReader};
 use crate::TS_PACKET_BYTES;
@@ -80,7 +80,7 @@ impl EntryContext {
             return self;
         }
         let payload = packet.payload();
-        let mut context = self.presented_at(presentation(payload));
+        let mut context = self.presented_at(presentation_of(payload));
         if let PesTimes::Some(presented, Some(decoded)) = PesTimes::find(payload) {
             let early = presented.wrapping_sub(decoded) % TIME_MODULUS;
             context.early = u32::try_from(early).unwrap_or(0);

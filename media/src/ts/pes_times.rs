@@ -2,7 +2,7 @@
 //! Reads and writes the timestamps of PES packets.
 //!
 //! [`PesTimes`] checks the header, so that its timestamps can be rewritten in place;
-//! [`presentation`] and [`decoding`] read one time from a packet's first bytes without these
+//! [`presentation_of`] and [`decoding_of`] read one time from a packet's first bytes without these
 //! checks.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.6 (PES packet), §2.4.3.7 (times).
@@ -105,7 +105,7 @@ pub(crate) fn put_timestamp(field: &mut [u8], prefix: u8, time: u64) {
 }
 
 /// Parses the presentation time of a PES packet, if it lies within these first bytes (§2.4.3.7).
-pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
+pub(super) fn presentation_of(bytes: &[u8]) -> Option<u64> {
     let [0, 0, 1, _, _, _, _, flags, _, a, b, c, d, e, ..] = *bytes else { return None };
     let bits = |byte: u8, shift: u32| u64::from(byte >> 1) << shift;
     let time = u64::from(a >> 1 & 7) << 30 | u64::from(b) << 22 | bits(c, 15);
@@ -114,7 +114,7 @@ pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
 
 /// Returns the decoding time of a PES packet if it lies within these first bytes; the presentation
 /// time if there is no separate decoding time.
-pub(super) fn decoding(bytes: &[u8]) -> Option<u64> {
+pub(super) fn decoding_of(bytes: &[u8]) -> Option<u64> {
     let flags = *bytes.get(7)?;
     let at = if flags & 0xc0 == 0xc0 { 14 } else { 9 };
     let [a, b, c, d, e] = *bytes.get(at..at + 5)?.first_chunk()?;
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn the_time_of_decoding_is_that_of_presentation_where_it_has_none() {
-        assert_eq!(decoding(&unit(&[(0x20, 0x1_2345_6789)])), Some(0x1_2345_6789));
-        assert_eq!(decoding(&unit(&[(0x30, 7200), (0x10, 3600)])), Some(3600));
-        assert_eq!(decoding(&unit(&[(0x30, 7200), (0x10, 3600)])[..13]), None);
-        assert_eq!(decoding(&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(decoding_of(&unit(&[(0x20, 0x1_2345_6789)])), Some(0x1_2345_6789));
+        assert_eq!(decoding_of(&unit(&[(0x30, 7200), (0x10, 3600)])), Some(3600));
+        assert_eq!(decoding_of(&unit(&[(0x30, 7200), (0x10, 3600)])[..13]), None);
+        assert_eq!(decoding_of(&[0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 }

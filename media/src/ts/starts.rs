@@ -17,7 +17,7 @@ use std::io;
 use super::access::chosen_pid;
 use super::lead::{EntryPoints, ROW_MAX, TablePackets};
 use super::packet_reader::PacketReader;
-use super::pes_times::presentation;
+use super::pes_times::presentation_of;
 use super::tables::{SERVICE_PIDS, TableReader};
 use super::{TsHeader, TsPacket};
 use crate::ReadAt;
@@ -203,5 +203,5 @@ fn presented_end(
 /// Returns the presentation time of the access unit that begins in a packet.
 fn presented(packet: &TsPacket<'_>) -> Option<u64> {
     let begins = packet.header.starts_unit() && !packet.header.is_scrambled();
-    presentation(packet.payload()).filter(|_| begins)
+    presentation_of(packet.payload()).filter(|_| begins)
 }

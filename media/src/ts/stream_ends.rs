@@ -10,7 +10,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (times).
 //! Does not follow private audio streams (stream type 6), which only a descriptor identifies.
 
-use super::pes_times::{TIME_MODULUS, presentation};
+use super::pes_times::{TIME_MODULUS, presentation_of};
 use super::psi::ProgrammeMap;
 use super::{Coding, TsPacket};
 
@@ -71,7 +71,8 @@ impl StreamEnds {
     pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>) {
         let pid = packet.header.pid();
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.pid == pid) else { return };
-        let Some(time) = presentation(packet.payload()).filter(|_| !packet.header.is_scrambled())
+        let Some(time) =
+            presentation_of(packet.payload()).filter(|_| !packet.header.is_scrambled())
         else {
             return;
         };

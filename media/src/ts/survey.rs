@@ -9,7 +9,7 @@
 //! Does not follow later map changes; does not read scrambled streams.
 
 use super::format::{Coding, TrackFormat, format, tags};
-use super::pes_times::presentation;
+use super::pes_times::presentation_of;
 use super::psi::{self, Sections};
 use super::tables::{PAT_PID, PROGRAMMES_MAX};
 use super::{TsHeader, TsPacket};
@@ -215,7 +215,7 @@ impl Track {
             self.unit.clear();
             let [0, 0, 1, _, _, _, _, _, header_bytes, ..] = *payload else { return };
             if self.coding.is_video() && self.times.len() < TIMES_WANTED {
-                self.times.extend(presentation(payload));
+                self.times.extend(presentation_of(payload));
             }
             payload = payload.get(9 + usize::from(header_bytes)..).unwrap_or(&[]);
         } else if self.unit.is_empty() {

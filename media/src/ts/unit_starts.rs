@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use super::lead::{EntryContext, EntryPoints};
-use super::pes_times::{TIME_MODULUS, decoding};
+use super::pes_times::{TIME_MODULUS, decoding_of};
 
 /// Units retained: twenty seconds at 50 pictures a second.
 const UNITS_MAX: usize = 1024;
@@ -64,7 +64,7 @@ impl From<EntryPoints> for RecordedStarts {
 impl UnitStarts {
     /// Records a unit that begins in this packet with these payload bytes.
     pub(super) fn push(&mut self, ts_packet: u64, payload: &[u8], context: EntryContext) {
-        let decoded = decoding(payload);
+        let decoded = decoding_of(payload);
         if let (Some(last), Some(time)) = (self.last, decoded) {
             let step = time.wrapping_sub(last) % TIME_MODULUS;
             let is_break = (FORWARD_MAX..TIME_MODULUS - BACKWARD_MAX).contains(&step);

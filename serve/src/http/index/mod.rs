@@ -25,8 +25,8 @@
 //! `&limit=N` shortens a page. A page ends after [`PAGE_ROWS`] rows and at boundaries of the whole
 //! listing, so it may have fewer rows than `limit`; every page but the last has `next`.
 //!
-//! Sources: RFC 9110 §8.8 (entity tags), §12.5.3 (Accept-Encoding), RFC 8288 (`rel="next"`).
-//! Does not search, nor order the whole listing except by the bytes of the names ([`browse`] does).
+//! Does not answer ([`answer`] does), search, or order the whole listing except by the bytes of the
+//! names ([`browse`] does).
 
 mod answer;
 mod body;
