@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::layers::{is_product, without_tests};
+use crate::imports::{absolute, declarations, module_path, paths, without_tests};
+use crate::layers::is_product;
 use crate::text::code_of;
 use crate::{Findings, files, members, read, root};
 
@@ -61,7 +62,7 @@ fn circles_are_found_over_re_exports_and_not_in_tests() {
              pub(in crate::a) use two::Two as Other;\nuse crate::b::B;\n",
         ),
         ("a/one.rs", "use super::two::{self, Two};\nstruct Pause {\n    of: crate::d::D,\n}\n"),
-        ("a/two.rs", "fn f() -> crate::a::One { todo!() }\n#[cfg(test)]\nmod tests {\n}\n"),
+        ("a/two.rs", "fn f(_: crate::a::One) {}\n#[cfg(test)]\nmod tests {\n}\n"),
         (
             "b.rs",
             "use crate::c::{C, d::D};\nfn f() -> impl Copy + use<> {\n    crate::a::Other\n}\n",
@@ -95,16 +96,6 @@ fn circles_are_found_over_re_exports_and_not_in_tests() {
     assert_eq!(circles(&imports), [circle]);
 }
 
-/// Returns the module path of a file below `folder`; empty for the crate's root.
-fn module_path(file: &Path, folder: &Path) -> Vec<String> {
-    let below = file.strip_prefix(folder).expect("it lies there").with_extension("");
-    let mut path: Vec<_> = below.iter().map(|name| name.to_string_lossy().into_owned()).collect();
-    if path.last().is_some_and(|name| ["mod", "lib", "main"].contains(&name.as_str())) {
-        path.pop();
-    }
-    path
-}
-
 /// Returns the modules that each module imports, without the crate's root.
 fn imports(modules: &Modules) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let exported: Exports =
@@ -115,7 +106,10 @@ fn imports(modules: &Modules) -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
             own.map(|declared| (declared.name, absolute(of, &declared.path))).collect();
         // A module that is imported leads to its contents: `use crate::web;`, `web::answer()`.
         let at = own.iter().filter(|(_, path)| modules.contains_key(path)).cloned().collect();
-        let used = own.into_iter().map(|(_, path)| path).chain(paths(of, code, &at));
+        let used = own
+            .into_iter()
+            .map(|(_, path)| path)
+            .chain(paths(of, code, &at).into_iter().map(|(_, path)| path));
         let found = used.map(|path| declared_in(modules, &exported, path));
         found.filter(|found| found != of && !found.is_empty()).collect()
     };
@@ -149,112 +143,6 @@ fn exports(of: &[String], code: &str) -> BTreeMap<String, Vec<String>> {
         _ => [of, path].concat(),
     };
     public.map(|declared| (declared.name, absolute(&declared.path))).collect()
-}
-
-/// Returns the path from the crate's root; empty for one that begins with neither `crate` nor
-/// `super`.
-fn absolute(of: &[String], path: &[String]) -> Vec<String> {
-    let ups = path.iter().take_while(|word| *word == "super").count();
-    match path.first().map(String::as_str) {
-        Some("crate") => path[1..].to_vec(),
-        Some("super") => [&of[..of.len().saturating_sub(ups)], &path[ups..]].concat(),
-        _ => Vec::new(),
-    }
-}
-
-/// A name that a `use` declaration brings in.
-struct Declared {
-    is_public: bool,
-    path: Vec<String>,
-    name: String,
-}
-
-/// Returns the names of the `use` declarations.
-fn declarations(code: &str) -> Vec<Declared> {
-    let mut found = Vec::new();
-    let mut rest = code;
-    while let Some(line) = rest.split_inclusive('\n').next() {
-        let (visibility, is_declaration) = declaration(line);
-        if !is_declaration {
-            rest = &rest[line.len()..];
-            continue;
-        }
-        let tree = &rest[visibility.len() + "use ".len()..];
-        let end = tree.find(';').unwrap_or(tree.len());
-        expand(&mut Vec::new(), &tree[..end], &mut |path, name| {
-            let is_glob = name == "*";
-            assert!(!(is_glob && visibility.contains("pub")), "{path:?}: write the names");
-            let name = name.to_owned();
-            found.push(Declared { is_public: visibility.contains("pub"), path, name });
-        });
-        rest = &tree[end..];
-    }
-    found
-}
-
-/// Splits a line that begins a `use` declaration in front of that word; otherwise returns false.
-fn declaration(line: &str) -> (&str, bool) {
-    let begins = line.find("use ").unwrap_or(0);
-    let (before, from) = line.split_at(begins);
-    let word = before.trim();
-    let is_visibility =
-        word.is_empty() || word == "pub" || (word.starts_with("pub(") && word.ends_with(')'));
-    (before, from.starts_with("use ") && is_visibility)
-}
-
-/// Adds each path of a `use` tree, with the name that it has here.
-fn expand(prefix: &mut Vec<String>, tree: &str, add: &mut impl FnMut(Vec<String>, &str)) {
-    let tree = tree.trim();
-    let depth = prefix.len();
-    let (head, list) = match tree.split_once('{') {
-        Some((head, list)) => (head, list.strip_suffix('}')),
-        None => (tree, None),
-    };
-    let (name, alias) = head.split_once(" as ").unwrap_or((head, ""));
-    prefix.extend(name.split("::").map(str::trim).filter(|w| !w.is_empty()).map(str::to_owned));
-    match list {
-        Some(list) => items(list).for_each(|item| expand(prefix, item, add)),
-        None if !tree.is_empty() => {
-            // `{self, Name}` names the module itself.
-            let is_self = prefix.len() > 1 && prefix.last().is_some_and(|word| word == "self");
-            let path = prefix[..prefix.len() - usize::from(is_self)].to_vec();
-            let last = path.last().cloned().unwrap_or_default();
-            add(path, if alias.is_empty() { &last } else { alias.trim() });
-        }
-        None => {}
-    }
-    prefix.truncate(depth);
-}
-
-/// Splits a list at the commas outside of braces.
-fn items(list: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_i32;
-    list.split(move |letter| {
-        depth += i32::from(letter == '{') - i32::from(letter == '}');
-        letter == ',' && depth == 0
-    })
-}
-
-/// Returns each path outside of `use` declarations that begins with `crate`, with `super` or with a
-/// module that is imported (`at`), from the crate's root on.
-fn paths(of: &[String], code: &str, at: &BTreeMap<String, Vec<String>>) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    let mut is_declaration = false;
-    for line in code.lines() {
-        is_declaration |= declaration(line).1;
-        if !is_declaration {
-            let words = line.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c));
-            for word in words.filter(|word| word.contains("::")) {
-                let path: Vec<_> = word.split("::").map(str::to_owned).collect();
-                match at.get(&path[0]) {
-                    Some(module) => found.push([module, &path[1..]].concat()),
-                    None => found.push(absolute(of, &path)),
-                }
-            }
-        }
-        is_declaration &= !line.contains(';');
-    }
-    found
 }
 
 /// Returns the circles, each in order, the largest first.

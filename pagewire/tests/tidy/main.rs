@@ -12,6 +12,7 @@
 
 mod circles;
 mod commits;
+mod imports;
 mod layers;
 mod text;
 mod voice;
