@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use measure::results::{Results, Row};
 use measure::statistics::Figure;
 
+/// Tables 2 to 4 of the simd-copy paper.
+pub(crate) const UNIXBENCH: &str = include_str!("../../studies/simd-copy/unixbench.csv");
 const DATA_PATHS: &str = include_str!("../../studies/data-paths/published.csv");
 
 /// A row of a published table.
@@ -29,6 +31,14 @@ impl PublishedRow {
     /// The table has no such column.
     pub(crate) fn field(&self, column: &str) -> &'static str {
         self.0.get(column).unwrap_or_else(|| panic!("no column {column}"))
+    }
+
+    /// Returns the number in a column that has one in every row.
+    ///
+    /// # Panics
+    /// As [`PublishedRow::number`], or the field is empty.
+    pub(crate) fn value(&self, column: &str) -> f64 {
+        self.number(column).unwrap_or_else(|| panic!("{column}: a row has none"))
     }
 
     /// Returns the number in a column; `None` where the field is empty.
@@ -58,10 +68,9 @@ pub(crate) fn ratios(
     reference: &str,
 ) -> impl Iterator<Item = (&'static str, &'static str, f64, String)> {
     let metric = format!("relative to {reference}");
-    rows(DATA_PATHS).filter(move |row| row.field("metric") == metric).map(|row| {
-        let value = row.number("value").unwrap_or_default();
-        (row.field("member"), row.field("transport"), value, source(&row))
-    })
+    rows(DATA_PATHS)
+        .filter(move |row| row.field("metric") == metric)
+        .map(|row| (row.field("member"), row.field("transport"), row.value("value"), source(&row)))
 }
 
 /// Adds the rows of the data-paths paper.
@@ -76,11 +85,22 @@ pub(crate) fn add(results: &mut Results) {
             parameters: BTreeMap::from(parameters),
             metric: row.field("metric").to_owned(),
             unit: row.field("unit").to_owned(),
-            figure: Figure::published(row.number("value").unwrap_or_default()),
+            figure: Figure::published(row.value("value")),
             published: Some(source(&row)),
             detail: false,
         }
     }));
+}
+
+/// Returns the seconds of memcpy itself in the simd-copy paper's table 4, with a routine.
+///
+/// # Panics
+/// The table does not have the routine.
+pub(crate) fn memcpy_seconds(variant: &str) -> f64 {
+    let is_it =
+        |row: &PublishedRow| row.field("variant") == variant && row.field("metric") == "own";
+    let row = rows(UNIXBENCH).find(is_it);
+    row.unwrap_or_else(|| panic!("no time of {variant}")).value("value")
 }
 
 fn source(row: &PublishedRow) -> String {

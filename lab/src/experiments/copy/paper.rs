@@ -39,12 +39,8 @@ pub(super) fn add(results: &mut Results) {
         let row = row.with("memory", "hot").with("placement", "aligned").with("bytes", bytes);
         results.rows.push(row);
     }
-    let own = |variant: &str| {
-        let row = published::rows(UNIXBENCH)
-            .find(|row| row.field("variant") == variant && row.field("metric") == "own");
-        row.and_then(|row| row.number("value")).expect("table 4 has both")
-    };
-    let (stock_s, published_s) = (own("stock"), own("sse_published"));
+    let stock_s = published::memcpy_seconds("stock");
+    let published_s = published::memcpy_seconds("sse_published");
     let published = Figure::published(stock_s / published_s);
     let row = Row::new("copy", PUBLISHED, &metric, TIMES, published);
     let source = format!(
@@ -83,6 +79,5 @@ fn notes(measured: &[(usize, Figure, Figure)]) -> Vec<String> {
 
 /// String instruction that stands for the kernel's copy.
 const KERNEL: &str = "rep_movsb";
-const UNIXBENCH: &str = include_str!("../../../../studies/simd-copy/unixbench.csv");
 const STEP: usize = 64;
 const BYTES_MAX: usize = 2048;

@@ -46,7 +46,7 @@ pub(super) fn add(results: &mut Results) {
             GAIN => (TIMES, GAIN),
             _ => ("", COUNTED),
         };
-        let figure = Figure::published(row.number("value").unwrap_or_default());
+        let figure = Figure::published(row.value("value"));
         let source = format!("{SOURCE}{}", row.field("note"));
         let row = Row::new("descriptors", row.field("member"), metric, unit, figure);
         let row = row.with(PLACE, "a driver").with("format", SHORT);

@@ -24,10 +24,10 @@ pub(super) fn memcpy(results: &mut Results) {
         let row = Row { published: Some(source), ..row };
         row.with("workloads", "UnixBench")
     };
-    for row in published::rows(UNIXBENCH) {
+    for row in published::rows(published::UNIXBENCH) {
         let (table, variant, function) =
             (row.field("table"), row.field("variant"), row.field("function"));
-        let (unit, value) = (row.field("unit"), row.number("value").unwrap_or_default());
+        let (unit, value) = (row.field("unit"), row.value("value"));
         let metric = match row.field("metric") {
             "whole" => WHOLE,
             "own" => OWN,
@@ -39,11 +39,7 @@ pub(super) fn memcpy(results: &mut Results) {
             _ => add(function, FUNCTIONS, unit, value, table).with("variant", variant),
         });
     }
-    let own = |of: &str| {
-        let of = results.figure(of, OWN, &[("workloads", "UnixBench")]);
-        of.map_or(0.0, |figure| figure.median)
-    };
-    let ratio = own(SSE) / own(STOCK);
+    let ratio = published::memcpy_seconds(SSE) / published::memcpy_seconds(STOCK);
     results.rows.push(add(SSE, OWN_RATIO, "", ratio, "table 4: about 33 % faster"));
 }
 
@@ -63,4 +59,3 @@ pub(super) fn paths(
 
 const STOCK: &str = "stock";
 const SSE: &str = "sse_published";
-const UNIXBENCH: &str = include_str!("../../../../studies/simd-copy/unixbench.csv");

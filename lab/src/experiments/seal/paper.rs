@@ -31,7 +31,7 @@ struct Cell {
 
 impl Cell {
     fn of(row: PublishedRow) -> Cell {
-        let whole = |column: &str| row.number(column).expect("every row has it") as u64;
+        let whole = |column: &str| row.value(column) as u64;
         Cell {
             files: whole("files") as usize,
             bytes: whole("bytes"),
@@ -50,7 +50,8 @@ impl Cell {
 /// Adds the rows of the sizes that were measured here.
 pub(super) fn add(sizes: &[u64], results: &mut Results) {
     let is_measured = |cell: &Cell| sizes.contains(&cell.bytes);
-    for cell in published::rows(CELLS).map(Cell::of).filter(is_measured) {
+    let cells: Vec<_> = published::rows(CELLS).map(Cell::of).filter(is_measured).collect();
+    for cell in &cells {
         for metric in ["average", "minimum", "maximum"] {
             if let Some(value) = cell.row.number(&format!("{metric}_ms")) {
                 let row = cell.result(metric, "ms", value, "A.1");
@@ -59,28 +60,28 @@ pub(super) fn add(sizes: &[u64], results: &mut Results) {
         }
     }
     for best in published::rows(BEST).map(Cell::of).filter(is_measured) {
-        let average = best.row.number("average_ms").expect("every row has it");
+        let average = best.row.value("average_ms");
         results.rows.push(best.result(BEST_AVERAGE, "ms", average, "table 4"));
         results.rows.push(best.result(BEST_THREADS, "", best.threads as f64, "table 4"));
     }
-    add_outliers(sizes, results);
+    add_outliers(&cells, results);
 }
 
 /// Adds the outliers, by cell as details and for all measured sizes together.
-fn add_outliers(sizes: &[u64], results: &mut Results) {
+fn add_outliers(cells: &[Cell], results: &mut Results) {
     let mut shares = BTreeMap::new();
-    for cell in published::rows(CELLS).map(Cell::of).filter(|cell| sizes.contains(&cell.bytes)) {
-        let outliers = cell.row.number("outliers").expect("every row has it");
-        let (sum, cells) = shares.entry(cell.member.clone()).or_insert((0.0, 0.0));
-        (*sum, *cells) = (*sum + outliers, *cells + 1.0);
+    for cell in cells {
+        let outliers = cell.row.value("outliers");
+        let (sum, count) = shares.entry(cell.member.clone()).or_insert((0.0, 0.0));
+        (*sum, *count) = (*sum + outliers, *count + 1.0);
         if outliers > 0.0 {
             let source = if cell.files == FILES[0] { "table 2" } else { "table 3" };
             let row = cell.result(OUTLIERS_OF_CELL, PER_RUNS, outliers, source);
             results.rows.push(row.with(THREADS, cell.threads).as_detail());
         }
     }
-    for (member, (sum, cells)) in shares {
-        results.rows.push(result(&member, OVER_A_SECOND, PER_RUNS, sum / cells, "tables 2 and 3"));
+    for (member, (sum, count)) in shares {
+        results.rows.push(result(&member, OVER_A_SECOND, PER_RUNS, sum / count, "tables 2 and 3"));
     }
 }
 
@@ -105,11 +106,11 @@ mod tests {
         let key = |cell: &Cell| (cell.files, cell.bytes, cell.member.clone(), cell.threads);
         for best in published::rows(BEST).map(Cell::of) {
             let found = cells.iter().find(|cell| key(cell) == key(&best)).expect("a cell");
-            let average = best.row.number("average_ms").expect("a number");
+            let average = best.row.value("average_ms");
             // With outliers the average of all runs is larger, or could not be read.
             let all = found.row.number("average_ms");
             assert!(all.is_none_or(|all| average <= all * 1.001), "{:?}: {all:?}", key(&best));
-            let least = found.row.number("minimum_ms").expect("a number");
+            let least = found.row.value("minimum_ms");
             assert!(least <= average, "{:?}", key(&best));
         }
     }
