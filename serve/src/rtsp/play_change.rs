@@ -77,8 +77,7 @@ impl SessionControl {
     ) -> (PlayStart, AnsweredPlay) {
         let position = ResumePosition::of(session, self);
         let (answered, span, start) = match &wanted.media {
-            WantedMedia::Packets { source, from, end, lead } => {
-                let own = session.content.stream().unwrap_or(source);
+            WantedMedia::Packets { own, source, from, end, lead } => {
                 let begun = self.packets(&position, (own, source), (*from, *end));
                 let lead = begun.lead(lead.as_ref());
                 let room = lead.as_ref().map_or(0, StreamLead::room);
@@ -108,8 +107,10 @@ impl SessionControl {
     pub(super) fn resume_packet(&self, source: &Source) -> u64 {
         match &self.span {
             PlaySpan::Packets(span) => span.next,
-            PlaySpan::Samples(_) if !self.is_paused => 0,
-            PlaySpan::Samples(span) => source.asset.plan.entry(span.file_ticks()),
+            PlaySpan::Samples(_) if self.is_paused => {
+                source.asset.plan.entry(self.span.file_ticks())
+            }
+            PlaySpan::Samples(_) => 0,
         }
     }
 

@@ -121,10 +121,9 @@ impl SessionControl {
         let known = known.filter(|_| last.is_none_or(|last| last.sequence.is_some()));
         let first = known.unwrap_or_default();
         let (span, start) = match &wanted.media {
-            WantedMedia::Packets { source, from, end, lead } => {
+            WantedMedia::Packets { own, source, from, end, lead } => {
                 let from = source.playable(from.unwrap_or_default());
                 let range = (from, end.unwrap_or_else(|| source.limit()));
-                let own = session.content.stream().unwrap_or(source);
                 let span = PacketSpan::landing(own, range, (first, time.timestamp));
                 let (span, start) = span.start(wanted.speed, span.lead(lead.as_ref()));
                 (PlaySpan::Packets(span), start)

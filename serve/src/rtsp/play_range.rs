@@ -22,6 +22,7 @@ use crate::ticks::{duration_of, ticks_of};
 
 /// Range in packets. `from` is `None` if play continues from the current position; `end` is `None`
 /// if the client left it open.
+#[derive(Default)]
 pub(super) struct PacketRange {
     pub(super) from: Option<u64>,
     pub(super) end: Option<u64>,

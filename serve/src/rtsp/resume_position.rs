@@ -44,24 +44,32 @@ impl ResumePosition {
         let streams = session.streams();
         let has_sent = streams.iter().any(|stream| stream.link.progress().packets > 0);
         let progress = streams[0].link.progress();
-        let (file_ticks, sequence, time) = match &control.span {
+        let (sequence, time) = match &control.span {
             PlaySpan::Packets(span) => {
                 let before_lead =
                     PacketSpan { shift: span.shift.before(progress.ahead), ..span.clone() };
                 let (sequence, timestamp) = before_lead.coordinates(progress.next);
-                (span.file_ticks(), sequence, span.stream_time(timestamp))
+                (sequence, span.stream_time(timestamp))
             }
             PlaySpan::Samples(span) => {
                 let at = if control.is_paused { span.next_ticks } else { span.last_ticks() };
-                (span.file_ticks(), progress.next as u16, span.stream_time(at))
+                (progress.next as u16, span.stream_time(at))
             }
         };
-        let file_ticks = control.is_paused.then_some(file_ticks);
+        let file_ticks = control.is_paused.then(|| control.span.file_ticks());
         ResumePosition { file_ticks, sequence, time, has_sent }
     }
 }
 
 impl PlaySpan {
+    /// Returns the time in the file at the position.
+    pub(super) fn file_ticks(&self) -> u64 {
+        match self {
+            PlaySpan::Packets(span) => span.file_ticks(),
+            PlaySpan::Samples(span) => span.file_ticks(),
+        }
+    }
+
     /// Returns the sequence number, which is unknown for samples, and the time that follow the end
     /// on the first stream.
     pub(super) fn after_end(&self) -> (Option<u16>, StreamTime) {
@@ -123,7 +131,7 @@ impl SampleSpan {
         self.source.asset.presentation.duration_ticks().min(self.end_ticks)
     }
 
-    pub(super) fn file_ticks(&self) -> u64 {
+    fn file_ticks(&self) -> u64 {
         let asset = &self.source.asset;
         let shown = asset.presentation.presented_of_due(self.next_ticks);
         asset.timeline().file_ticks(shown.max(0) as u64)

@@ -37,14 +37,6 @@ pub(crate) enum SessionContent {
 }
 
 impl SessionContent {
-    /// Returns the transport stream or channel, if it is one.
-    pub(super) fn stream(&self) -> Option<&Arc<Source>> {
-        match self {
-            SessionContent::Stream(source) => Some(source),
-            SessionContent::Tracks(_) => None,
-        }
-    }
-
     /// Returns the name of the file or channel.
     pub(crate) fn name(&self) -> &str {
         match self {

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use media::PlayScale;
 use media::tracks::Entry;
-use wire::rtsp::{NptRange, PlayRequest, RangeUnit, Status};
+use wire::rtsp::{PlayRequest, RangeUnit, Status};
 
-use super::play_range::{PacketRange, SampleRange, packet_range, sample_range};
+use super::play_range::{PacketRange, packet_range, sample_range};
 use super::play_span::{PlaySpan, named_end_ticks};
 use super::stream_session::{SessionContent, StreamSession};
 use crate::library::asset::Source;
@@ -41,6 +41,8 @@ pub(super) struct WantedPlay {
 /// and an end is `None` if the request has no range.
 pub(super) enum WantedMedia {
     Packets {
+        /// The source that the session has, and its newest state.
+        own: Arc<Source>,
         source: Arc<Source>,
         from: Option<u64>,
         /// The end that the request names, or that of the whole content.
@@ -117,15 +119,16 @@ async fn packets(
     session: &StreamSession,
     asked: &PlayRequest,
 ) -> Option<WantedMedia> {
-    let source = source.current();
-    let range = asked.range.map(|range| packet_range(&source, range, asked.unit).ok_or(()));
-    let PacketRange { from, end } =
-        range.transpose().ok()?.unwrap_or(PacketRange { from: None, end: None });
+    let (own, source) = (source.clone(), source.current());
+    let PacketRange { from, end } = match asked.range {
+        Some(range) => packet_range(&source, range, asked.unit)?,
+        None => PacketRange::default(),
+    };
     let end = asked.range.map(|_| end.unwrap_or_else(|| source.limit()));
     let resume = || session.control.lock().resume_packet(&source);
     let likely = source.playable(from.unwrap_or_else(resume));
     let lead = StreamLead::read(&source, likely).await;
-    Some(WantedMedia::Packets { source, from, end, lead })
+    Some(WantedMedia::Packets { own, source, from, end, lead })
 }
 
 /// Resolves a request for tracks, or for the pictures of a file at another rate.
@@ -134,19 +137,19 @@ fn samples(
     content: &SessionContent,
     asked: &PlayRequest,
 ) -> Option<WantedMedia> {
-    let resolve = |range: NptRange| {
-        let announced_ticks = match content {
-            SessionContent::Tracks(whole) => named_end_ticks(&whole.asset.presentation),
-            SessionContent::Stream(_) => 0,
-        };
-        let is_known = asked.unit != RangeUnit::Clock;
-        is_known.then(|| sample_range(source, range, announced_ticks)).flatten().ok_or(())
+    let announced_ticks = match content {
+        SessionContent::Tracks(whole) => named_end_ticks(&whole.asset.presentation),
+        SessionContent::Stream(_) => 0,
     };
-    let range = asked.range.map(resolve).transpose().ok()?;
+    let range = match asked.range {
+        Some(_) if asked.unit == RangeUnit::Clock => return None,
+        Some(range) => Some(sample_range(source, range, announced_ticks)?),
+        None => None,
+    };
     Some(WantedMedia::Samples {
         source: source.clone(),
         entry: range.as_ref().and_then(|range| range.entry),
-        end_ticks: range.map(|SampleRange { end_ticks, .. }| end_ticks),
+        end_ticks: range.map(|range| range.end_ticks),
     })
 }
 
