@@ -61,6 +61,10 @@ pub(super) struct Budgeted<S> {
     heads: FrameHeads,
     frames: Warranted,
     touches: Warranted,
+    /// The sending side is shut down.
+    is_shut: bool,
+    /// Bytes read after that.
+    drained: usize,
 }
 
 /// Number of things that a client may send: as many as it has earned, and never more than `most` at
@@ -103,6 +107,8 @@ impl<S> Budgeted<S> {
             heads,
             frames,
             touches,
+            is_shut: false,
+            drained: 0,
         }
     }
 
@@ -202,7 +208,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Budgeted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Budgeted<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Budgeted<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -231,8 +237,29 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Budgeted<S> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
+    /// Reads some of what an exhausted client still sends: unread bytes at close would cause a
+    /// reset that overtakes the reason of the end (GOAWAY). The caller bounds the time.
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if !self.is_shut {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+            self.is_shut = true;
+        }
+        let mut bytes = [0; READ_BYTES];
+        while self.budget.is_exhausted() && self.drained < DRAINED_BYTES_MAX {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            let bytes = buffer.filled().len();
+            if read.is_err() || bytes == 0 {
+                break;
+            }
+            self.drained += bytes;
+            self.bytes_in_turn += bytes;
+            if self.bytes_in_turn >= TURN_BYTES {
+                self.bytes_in_turn = 0;
+                return pin!(yield_now()).poll(context).map(Ok);
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -262,6 +289,9 @@ const TOUCHES_MAX: u64 = 64 * STREAMS_MAX as u64;
 const REQUEST_TOUCHES: u64 = 8;
 /// Bytes sent that warrant a touch: a frame of the longest that clients accept unasked.
 const TOUCH_BYTES: u64 = 16 << 10;
+/// Bytes read of an exhausted client after the end of its connection, and of each read.
+const DRAINED_BYTES_MAX: usize = 1 << 20;
+const READ_BYTES: usize = 4096;
 /// RFC 9113 §3.4, §4.1, §6.5 and §6.8.
 const PREFACE_BYTES: usize = 24;
 const HEAD_BYTES: usize = 9;
@@ -272,6 +302,9 @@ const ACK: u8 = 1;
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::task::unconstrained;
 
     use super::*;
 
@@ -316,6 +349,23 @@ mod tests {
         for _ in 0..256 {
             fed.sent += 16 * buffer.len() as u64;
             assert!(fed.read(&mut buffer).await.is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_of_an_exhausted_client_are_read_after_the_end_up_to_a_limit() {
+        for (beyond, is_all) in [(DRAINED_BYTES_MAX / 2, true), (2 * DRAINED_BYTES_MAX, false)] {
+            let (mut client, server) = tokio::io::duplex(8 << 20);
+            let mut stream = Budgeted::new(server, Arc::default());
+            let exhausting = vec![0; PREFACE_BYTES + (FRAMES_MAX as usize + 1) * HEAD_BYTES];
+            client.write_all(&exhausting).await.unwrap();
+            // A budget of tokio would end reads from a pipe in memory.
+            unconstrained(read_of(&mut stream, 8 << 10)).await;
+            client.write_all(&vec![0; beyond]).await.unwrap();
+            client.shutdown().await.unwrap();
+            stream.shutdown().await.unwrap();
+            let left = stream.stream.read(&mut [0; 1]).await.unwrap();
+            assert_eq!(left == 0, is_all, "{beyond} bytes");
         }
     }
 
