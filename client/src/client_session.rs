@@ -21,6 +21,7 @@ use wire::rtsp::{NptRange, NptStart, PortPair};
 use super::channel_rtcp::ChannelRtcp;
 use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
+use super::login::ClientLogin;
 use super::read_pace::ReadPace;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
@@ -71,8 +72,12 @@ impl ClientSession {
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or offers no stream that can be received.
-    pub async fn open(url: &str, transport: StreamTransport) -> Result<ClientSession, Error> {
-        let (control, described) = RtspConnection::open_described(url, transport).await?;
+    pub async fn open(
+        url: &str,
+        login: &ClientLogin,
+        transport: StreamTransport,
+    ) -> Result<ClientSession, Error> {
+        let (control, described) = RtspConnection::open_described(url, login, transport).await?;
         let duration = described.offer.duration;
         let choice = StreamChoice::to_record(described);
         let StreamChoice { streams: chosen, left_out, left_out_formats } = choice;

@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::login::LoginRefusal;
+
 /// Reason why a client did not begin or did not finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -60,6 +62,16 @@ pub enum Error {
         status: u16,
         /// The request, and the answer's status, reason and body.
         found: String,
+    },
+    /// Peer: a server asks for a login that was not given, or refused it.
+    #[error("{peer}: {request}: 401 Unauthorized: {reason}")]
+    Login {
+        /// Name of the peer.
+        peer: String,
+        /// Method of the request.
+        request: String,
+        /// The reason. It repeats neither user nor password.
+        reason: LoginRefusal,
     },
     /// Peer: a server granted PLAY, and no packet arrived.
     #[error("{peer}: {found}")]

@@ -11,8 +11,8 @@
 //! only receiver of RTP ([`rtp_receiver`]) into the statistics (`stream_stats`) and, where a file
 //! is written, in order to `file_writer` (another thread). Packets of a track go to its
 //! depayloader (`track_receiver`), and access units through `track_queue` and `track_muxer` into
-//! the file. `rtsp_connection` exchanges RTSP, `rtcp_reporter` RTCP; `play_session` runs the play,
-//! and `verdict` holds the result.
+//! the file. `rtsp_connection` exchanges RTSP and answers challenges (`login`), `rtcp_reporter`
+//! RTCP; `play_session` runs the play, and `verdict` holds the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
 //! Does not decode, or use TLS, proxies or cookies.
@@ -35,6 +35,7 @@ mod http_head;
 mod http_url;
 mod lateness;
 pub mod load;
+mod login;
 mod media_names;
 mod multicast;
 mod output_end;
@@ -66,9 +67,15 @@ mod unit_clock;
 mod verdict;
 
 #[cfg(test)]
+mod login_trials;
+#[cfg(test)]
 mod play_trials;
 #[cfg(test)]
+mod scripted_login;
+#[cfg(test)]
 mod scripted_server;
+#[cfg(test)]
+mod scripted_tunnel;
 #[cfg(test)]
 mod transport_trials;
 
@@ -80,6 +87,10 @@ pub use described_tracks::DescribedTracks;
 pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::{ClientSetting, Error};
 pub use frame_reader::{FrameBatch, FrameQueue};
+pub use login::{
+    ChallengeFault, ClientLogin, InvalidUserinfo, LoginRefusal, UserCredentials, Userinfo,
+    rtsp_server, split_userinfo,
+};
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
 pub use random::{random_cname, random_u32};
@@ -121,9 +132,9 @@ impl Scheme {
     }
 }
 
-/// Returns true for a URL that contains a user name, and perhaps a password. No client here can log
-/// in, and a password must not appear in a log.
-pub fn has_userinfo(url: &str) -> bool {
+/// Returns true for a URL that contains a user name, and perhaps a password, which must not appear
+/// in a log: [`split_userinfo`] takes them off.
+fn has_userinfo(url: &str) -> bool {
     let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     behind_scheme.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
@@ -142,7 +153,7 @@ pub fn without_userinfo(url: &str) -> String {
 
 fn wrong_url(url: &str) -> Error {
     let cure = match has_userinfo(url) {
-        true => "leave user and password out: this client does not log in",
+        true => "leave user and password out of it; a client logs in at RTSP servers only",
         false => "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH",
     };
     let found = one_line(&without_userinfo(url), URL_CHARS_SHOWN);
@@ -206,7 +217,7 @@ mod tests {
             assert!(text.contains("…@"), "{text}");
         }
         let text = Scheme::of("rtsp://user:secret@h:554/live").unwrap_err().to_string();
-        assert!(text.ends_with("leave user and password out: this client does not log in"));
+        assert!(text.contains("leave user and password out of it"), "{text}");
         assert!(rtsp_client("rtsp://h/live@home").is_ok(), "a path may have one");
     }
 

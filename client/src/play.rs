@@ -19,6 +19,7 @@ use wire::sdp::TrackOffer;
 
 use super::chosen_stream::{ChosenStream, StreamChoice, choose_streams};
 use super::file_writer::FileWriter;
+use super::login::ClientLogin;
 use super::output_end::OutputEnd;
 use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
@@ -37,8 +38,10 @@ use crate::error::{ClientSetting, Error};
 /// Stream to play, and settings.
 #[non_exhaustive]
 pub struct Play {
-    /// `rtsp://HOST:PORT/PATH`.
+    /// `rtsp://HOST:PORT/PATH`, without user and password.
     pub url: String,
+    /// Answers to a server that asks for a password.
+    pub login: ClientLogin,
     /// Writes the transport stream, or the tracks, to this file; replaces an existing file. The
     /// extension selects MP4 or transport stream for tracks.
     pub output: Option<PathBuf>,
@@ -60,16 +63,17 @@ impl Play {
     /// The whole asset at `url`, without a file.
     pub fn new(url: impl Into<String>) -> Play {
         let url = url.into();
-        let transport = TransportChoice::Auto;
-        Play { url, output: None, start: None, length: None, pause: None, transport, stop: None }
+        let (login, transport) = (ClientLogin::default(), TransportChoice::Auto);
+        let (output, start, length, pause, stop) = (None, None, None, None, None);
+        Play { url, login, output, start, length, pause, transport, stop }
     }
 
     /// A copy without `stop`, for one session.
     fn attempt(&self) -> Play {
-        let Play { url, output, start, length, pause, transport, stop: _ } = self;
-        let (url, output) = (url.clone(), output.clone());
+        let Play { url, login, output, start, length, pause, transport, stop: _ } = self;
+        let (url, login, output) = (url.clone(), login.clone(), output.clone());
         let (start, length, pause, transport) = (*start, *length, *pause, *transport);
-        Play { url, output, start, length, pause, transport, stop: None }
+        Play { url, login, output, start, length, pause, transport, stop: None }
     }
 }
 
@@ -149,7 +153,7 @@ async fn prepare(
     options: Play,
     transport: StreamTransport,
 ) -> Result<(PlaySession, ReceiverTasks), Error> {
-    let opened = RtspConnection::open_described(&options.url, transport).await;
+    let opened = RtspConnection::open_described(&options.url, &options.login, transport).await;
     let (mut control, described) = opened?;
     let duration = described.offer.duration;
     let StreamChoice { streams: chosen, left_out, .. } = choose_streams(&control, described)?;

@@ -7,9 +7,12 @@
 //! Without media on the connection, the waiting request reads it; with media, one task does
 //! (`frame_reader`).
 //!
-//! Sources: RFC 2326 §7, §10.12, §11.
-//! Does not authenticate, follow redirections of other requests than DESCRIBE, or wait for answers
-//! to keep-alives.
+//! A challenge (401) is answered by [`ConnectionLogin`], for every request and also through a
+//! tunnel.
+//!
+//! Sources: RFC 2326 §7, §10.12, §11, §14.
+//! Does not follow redirections of other requests than DESCRIBE, or wait for answers to
+//! keep-alives.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,6 +33,7 @@ use super::channel_rtcp::ChannelRtcp;
 use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink};
+use super::login::{ANSWERS_MAX, ClientLogin, ConnectionLogin, LoginRefusal, rtsp_server};
 use super::media_names::names_of;
 use super::read_pace::ReadPace;
 use super::transport::StreamTransport;
@@ -40,6 +44,7 @@ use crate::error::Error;
 /// A connection to an RTSP server.
 pub(super) struct RtspConnection {
     pub(super) client: Client,
+    login: ConnectionLogin,
     inbound: Inbound,
     writer: SharedWriter,
     pub(super) local: SocketAddr,
@@ -111,42 +116,49 @@ impl RtspConnection {
     /// Connects to the server of a URL; uses a tunnel for [`StreamTransport::Http`].
     pub(super) async fn open(
         url: &str,
+        login: ClientLogin,
         transport: StreamTransport,
     ) -> Result<RtspConnection, Error> {
         let client = rtsp_client(url)?;
         let stream = connect(client.host(), client.port()).await?;
         if transport != StreamTransport::Http {
-            return RtspConnection::over(client, stream);
+            return RtspConnection::over(client, login, stream);
         }
         let server = stream.peer_addr().map_err(|source| Error::Host {
             call: "getpeername",
             object: authority(client.host(), client.port()),
             source,
         })?;
-        RtspConnection::tunnelled(client, url, stream, None, server).await
+        RtspConnection::tunnelled((client, url), login, stream, (None, server)).await
     }
 
     /// Uses an open connection.
-    pub(super) fn over(client: Client, stream: TcpStream) -> Result<RtspConnection, Error> {
+    pub(super) fn over(
+        client: Client,
+        login: ClientLogin,
+        stream: TcpStream,
+    ) -> Result<RtspConnection, Error> {
         let ends = ends(&client, &stream)?;
         let (reading, writing) = stream.into_split();
-        Ok(RtspConnection::new(client, ends, reading, ControlWriter::plain(writing)))
+        let login = ConnectionLogin::new(login);
+        Ok(RtspConnection::new((client, login), ends, reading, ControlWriter::plain(writing)))
     }
 
     /// Uses an open connection as the first of a tunnel.
     pub(super) async fn tunnelled(
-        client: Client,
-        url: &str,
+        (client, url): (Client, &str),
+        login: ClientLogin,
         stream: TcpStream,
-        source: Option<IpAddr>,
-        server: SocketAddr,
+        (source, server): (Option<IpAddr>, SocketAddr),
     ) -> Result<RtspConnection, Error> {
-        let ends = ends(&client, &stream)?;
+        let mut login = ConnectionLogin::new(login);
         let path = tunnel::path_of(url);
-        let opened = tunnel::open(&client, &path, stream, connect_from(source, server)).await?;
+        let connect = || connect_from(source, server);
+        let opened = tunnel::open((&client, &path), &mut login, stream, connect).await?;
+        let ends = ends(&client, &opened.get)?;
         let (reading, get) = opened.get.into_split();
         let writer = ControlWriter::tunnel(opened.post.into_split().1, get);
-        let mut connection = RtspConnection::new(client, ends, reading, writer);
+        let mut connection = RtspConnection::new((client, login), ends, reading, writer);
         if let Inbound::Direct(direct) = &mut connection.inbound {
             direct.feed(&opened.rest).map_err(|no_reply| connection.no_reply("GET", no_reply))?;
         }
@@ -154,7 +166,7 @@ impl RtspConnection {
     }
 
     fn new(
-        client: Client,
+        (client, login): (Client, ConnectionLogin),
         (local, server): (SocketAddr, SocketAddr),
         stream: OwnedReadHalf,
         writer: SharedWriter,
@@ -172,6 +184,7 @@ impl RtspConnection {
         let remote = server.ip();
         RtspConnection {
             client,
+            login,
             inbound,
             writer,
             local,
@@ -228,14 +241,19 @@ impl RtspConnection {
     }
 
     /// Connects to the server of a URL and requests the description of a presentation; follows a
-    /// few redirections of DESCRIBE. User names and passwords are never sent.
+    /// few redirections of DESCRIBE. The login is for the server of the URL: another one, by host
+    /// or port, gets nothing of it.
     pub(super) async fn open_described(
         url: &str,
+        login: &ClientLogin,
         transport: StreamTransport,
     ) -> Result<(RtspConnection, DescribedSession), Error> {
+        let first = rtsp_server(url);
         let mut url = url.to_owned();
         for _ in 0..REDIRECTIONS_MAX {
-            let mut connection = RtspConnection::open(&url, transport).await?;
+            let is_same = rtsp_server(&url) == first;
+            let login = if is_same { login.clone() } else { ClientLogin::default() };
+            let mut connection = RtspConnection::open(&url, login, transport).await?;
             let reply = connection.send("DESCRIBE", |client| client.describe()).await?;
             let Some(to) = connection.client.moved(&reply) else {
                 let described = connection.described(reply)?;
@@ -279,16 +297,38 @@ impl RtspConnection {
         self.granted(what, reply)
     }
 
-    /// Sends a request and waits for its answer of any status.
+    /// Sends a request and waits for its answer of any status but 401, which is answered.
     async fn send(
         &mut self,
         what: &'static str,
         request: impl FnOnce(&mut Client) -> Vec<u8>,
     ) -> Result<Reply, Error> {
-        let request = request(&mut self.client);
-        let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
-        let reply = timeout(ANSWER_WAIT, self.exchange(&request)).await.unwrap_or_else(late);
-        reply.map_err(|no_reply| self.no_reply(what, no_reply))
+        let mut request = request(&mut self.client);
+        for _ in 0..=ANSWERS_MAX {
+            let authorized = self.login.authorize(&request);
+            let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
+            let reply = timeout(ANSWER_WAIT, self.exchange(&authorized)).await;
+            let reply = reply.unwrap_or_else(late);
+            let reply = reply.map_err(|no_reply| self.no_reply(what, no_reply))?;
+            match reply.status() {
+                UNAUTHORIZED => {
+                    let challenged = self.login.accept_challenge(reply.header(CHALLENGE));
+                    challenged.map_err(|reason| self.login_error(what, reason))?;
+                    request = self.client.again(&request);
+                }
+                status => {
+                    if status == 200 {
+                        self.login.note_granted();
+                    }
+                    return Ok(reply);
+                }
+            }
+        }
+        Err(self.login_error(what, LoginRefusal::Stale))
+    }
+
+    fn login_error(&self, what: &str, reason: LoginRefusal) -> Error {
+        Error::Login { peer: self.peer.clone(), request: what.to_owned(), reason }
     }
 
     fn granted(&self, what: &str, reply: Reply) -> Result<Reply, Error> {
@@ -343,6 +383,7 @@ impl RtspConnection {
             false => self.client.get_parameter(),
             true => self.client.options(),
         };
+        let request = self.login.authorize(&request);
         self.unanswered = Some(self.client.cseq());
         // A report in progress holds the lock briefly; the next keep-alive serves as well.
         let Ok(mut writer) = self.writer.try_lock() else { return Ok(()) };
@@ -351,11 +392,17 @@ impl RtspConnection {
         sent.map_err(|error| self.no_reply("keep-alive", NoReply::broke(&error)))
     }
 
-    /// Handles a reply that no request waits for.
+    /// Handles a reply that no request waits for. A challenge is answered by the next keep-alive:
+    /// nonces expire in the course of a long session.
     fn note_unawaited(&mut self, reply: &Reply) {
-        if reply.status() == 200 {
-            self.unanswered =
-                self.unanswered.filter(|asked| reply.cseq().is_some_and(|cseq| cseq != *asked));
+        let is_other = |asked: &u32| reply.cseq().is_some_and(|cseq| cseq != *asked);
+        match reply.status() {
+            200 => self.unanswered = self.unanswered.filter(is_other),
+            UNAUTHORIZED => match self.login.accept_challenge(reply.header(CHALLENGE)) {
+                Ok(()) => self.unanswered = self.unanswered.filter(is_other),
+                Err(reason) => tracing::warn!("{}: keep-alive: 401; {reason}", self.peer),
+            },
+            _ => {}
         }
     }
 
@@ -500,7 +547,7 @@ fn cure(status: u16, body: &str) -> &'static str {
         404 if body.contains(';') => "",
         453 | 503 if !body.is_empty() => "",
         300..=399 => "give the address it moved to",
-        401 | 407 => "it wants a password, which this client cannot give",
+        407 => "it wants a password for a proxy, which this client cannot give",
         404 => "the index of the server lists what is there",
         415 => "it can be downloaded over HTTP",
         453 | 503 => "the server is full; try again later",
@@ -511,6 +558,8 @@ fn cure(status: u16, body: &str) -> &'static str {
     }
 }
 
+const UNAUTHORIZED: u16 = 401;
+const CHALLENGE: &str = "WWW-Authenticate";
 const CONNECT_WAIT_S: u64 = 5;
 /// DESCRIBE may have to wait for a read from a cold disk.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);

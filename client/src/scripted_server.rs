@@ -10,16 +10,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::sleep_until;
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 use wire::rtp::Header;
 use wire::rtsp::interleaved_header;
 
+use super::scripted_login::{LoginGate, ScriptedLogin, Verified, authorization};
+use super::scripted_tunnel::{decode_groups, http_head};
 use super::verdict::Verdict;
 use super::{Play, PlayProgress, play};
 
@@ -71,6 +71,7 @@ pub(super) struct Script {
     pub(super) names_source: bool,
     /// Length in the description; the stream is live if none.
     pub(super) duration_s: Option<u32>,
+    pub(super) login: Option<ScriptedLogin>,
 }
 
 impl Default for Script {
@@ -101,6 +102,7 @@ impl Default for Script {
             blocks_udp: false,
             names_source: false,
             duration_s: None,
+            login: None,
         }
     }
 }
@@ -133,6 +135,10 @@ pub(super) type Played = (Verdict, ServerRecord, Vec<u8>);
 pub(super) struct ServerRecord {
     /// Methods, in order.
     pub(super) methods: Vec<String>,
+    /// Requests with an Authorization field.
+    pub(super) authorized: u32,
+    /// Responses that were not those of the password.
+    pub(super) wrong_passwords: u32,
     /// The Range headers of PLAY.
     pub(super) ranges: Vec<Option<String>>,
     pub(super) rtcp: Vec<RtcpItem>,
@@ -182,17 +188,24 @@ impl ScriptedServer {
             let mut conversations = tokio::task::JoinSet::new();
             for _ in 0..connections {
                 let (stream, peer) = listener.accept().await.unwrap();
-                let conversation = Conversation::new(script.clone(), peer, seen.clone());
+                let mut conversation = Conversation::new(script.clone(), peer, seen.clone());
                 let mut first = [0; 4];
                 while stream.peek(&mut first).await.unwrap_or(4) < 4 {
                     tokio::task::yield_now().await;
                 }
                 if &first == b"GET " {
                     let mut get = stream;
-                    let head = http_head(&mut get).await;
+                    let mut head = http_head(&mut get).await;
+                    while let Some(field) = conversation.refusal(&head) {
+                        let refused = format!("HTTP/1.0 401 Unauthorized\r\n{field}\r\n");
+                        get.write_all(refused.as_bytes()).await.unwrap();
+                        get = listener.accept().await.unwrap().0;
+                        head = http_head(&mut get).await;
+                    }
                     get.write_all(b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n").await.unwrap();
                     let (mut post, _) = listener.accept().await.unwrap();
                     let heads = [head, http_head(&mut post).await];
+                    assert_eq!(conversation.refusal(&heads[1]), None, "POST has no answer");
                     seen.lock().unwrap().tunnels.extend(heads);
                     conversations.spawn(conversation.run(post, get, true));
                 } else {
@@ -239,15 +252,6 @@ impl ScriptedServer {
     }
 }
 
-/// Reads the head of an HTTP request byte by byte.
-async fn http_head(stream: &mut TcpStream) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await.unwrap());
-    }
-    String::from_utf8(head).unwrap()
-}
-
 struct Conversation {
     script: Script,
     peer: SocketAddr,
@@ -265,6 +269,7 @@ struct Conversation {
     due: Option<Instant>,
     has_sent_bye: bool,
     is_closed: bool,
+    gate: Option<LoginGate>,
 }
 
 impl Conversation {
@@ -280,8 +285,10 @@ impl Conversation {
         let (ports, due, has_sent_bye) = ((0, 0), None, false);
         let (next, has_played, is_closed) = (0, false, false);
         let (channels, out) = (None, Vec::new());
+        let gate = script.login.map(LoginGate::new);
         Conversation {
             script,
+            gate,
             peer,
             record,
             rtp,
@@ -360,6 +367,9 @@ impl Conversation {
         let method = request.split(' ').next().unwrap().to_owned();
         let cseq = header("CSeq").unwrap();
         self.record.lock().unwrap().methods.push(method.clone());
+        if let Some(field) = self.refusal(request) {
+            return format!("RTSP/1.0 401 Unauthorized\r\nCSeq: {cseq}\r\n{field}\r\n");
+        }
         let asks_udp = || header("Transport").is_some_and(|offer| !offer.contains("TCP"));
         if method == "SETUP" && self.script.refuses_udp && asks_udp() {
             return format!("RTSP/1.0 461 Unsupported Transport\r\nCSeq: {cseq}\r\n\r\n");
@@ -393,6 +403,19 @@ impl Conversation {
             _ => "\r\n".to_owned(),
         };
         format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n{rest}")
+    }
+
+    /// The challenge to a request without the right answer to one.
+    fn refusal(&mut self, request: &str) -> Option<String> {
+        let mut record = self.record.lock().unwrap();
+        record.authorized += u32::from(authorization(request).is_some());
+        match self.gate.as_mut()?.verify(request) {
+            Verified::Granted => None,
+            Verified::Refused { field, is_wrong } => {
+                record.wrong_passwords += u32::from(is_wrong);
+                Some(field)
+            }
+        }
     }
 
     fn describe(&self) -> String {
@@ -567,12 +590,4 @@ impl Conversation {
 /// An interleaved frame.
 pub(super) fn frame(channel: u8, data: &[u8]) -> Vec<u8> {
     [&interleaved_header(channel, data.len() as u16)[..], data].concat()
-}
-
-/// Decodes and removes complete groups of four characters; padding may occur in the middle.
-fn decode_groups(encoded: &mut Vec<u8>, bytes: &mut Vec<u8>) {
-    let whole = encoded.len() / 4 * 4;
-    for group in encoded.drain(..whole).collect::<Vec<_>>().chunks(4) {
-        bytes.extend(STANDARD.decode(group).unwrap());
-    }
 }

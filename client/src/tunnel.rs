@@ -6,6 +6,9 @@
 //! Both requests use HTTP/1.0, so that no proxy expects chunks. The Content-Length of the POST is
 //! the one that QuickTime sends; servers do not enforce it.
 //!
+//! A challenge to GET is answered on another connection. POST, which has no reply, carries an
+//! answer at once, as do the requests inside.
+//!
 //! Sources: Apple, Tunnelling RTSP and RTP over HTTP (1998); RFC 1945 §8.1, §8.3.
 //! Does not connect through a proxy, or open another POST.
 
@@ -16,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use wire::rtsp::client::Client;
 
+use super::login::{ANSWERS_MAX, ConnectionLogin, LoginRefusal};
 use super::one_line;
 use super::rtsp_connection::authority;
 use crate::error::Error;
@@ -33,19 +37,44 @@ pub(crate) struct HttpTunnel {
 ///
 /// # Errors
 /// The server refuses, or its response is not HTTP.
-pub(crate) async fn open(
-    client: &Client,
-    path: &str,
+pub(crate) async fn open<C: Future<Output = Result<TcpStream, Error>>>(
+    (client, path): (&Client, &str),
+    login: &mut ConnectionLogin,
     mut get: TcpStream,
-    connect_post: impl Future<Output = Result<TcpStream, Error>>,
+    connect: impl Fn() -> C,
 ) -> Result<HttpTunnel, Error> {
     let host = authority(client.host(), client.port());
     let peer = format!("http {host}");
     let lost = |found: String| Error::Lost { peer: peer.clone(), found };
-    let broke = |error: std::io::Error| lost(format!("GET: the connection broke: {error}"));
+    let denied = |reason| Error::Login { peer: peer.clone(), request: "GET".to_owned(), reason };
     let cookie = cookie();
-    let request = get_request(path, &host, &cookie);
-    get.write_all(request.as_bytes()).await.map_err(broke)?;
+    for _ in 0..=ANSWERS_MAX {
+        let request = login.authorize(get_request(path, &host, &cookie).as_bytes());
+        let (head, rest) = response(&mut get, &request, lost).await?;
+        if status(&head) == Some(UNAUTHORIZED) {
+            login.accept_challenge(challenge(&head).as_deref()).map_err(denied)?;
+            get = connect().await?;
+            continue;
+        }
+        check(&head, &peer)?;
+        login.note_granted();
+        let mut post = connect().await?;
+        let request = login.authorize(post_request(path, &host, &cookie).as_bytes());
+        let broke = |error| lost(format!("POST: the connection broke: {error}"));
+        post.write_all(&request).await.map_err(broke)?;
+        return Ok(HttpTunnel { get, post, rest });
+    }
+    Err(denied(LoginRefusal::Stale))
+}
+
+/// Sends GET; returns the head of the response, and the bytes after it.
+async fn response(
+    get: &mut TcpStream,
+    request: &[u8],
+    lost: impl Fn(String) -> Error,
+) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    let broke = |error: std::io::Error| lost(format!("GET: the connection broke: {error}"));
+    get.write_all(request).await.map_err(broke)?;
     let mut head = Vec::new();
     let reading = async {
         loop {
@@ -64,12 +93,22 @@ pub(crate) async fn open(
     let late = || lost(format!("GET: no answer in {} s", ANSWER_WAIT.as_secs()));
     let end = timeout(ANSWER_WAIT, reading).await.unwrap_or_else(|_| Err(late()))?;
     let rest = head.split_off(end);
-    check(&head, &peer)?;
-    let mut post = connect_post.await?;
-    let request = post_request(path, &host, &cookie);
-    let broke = |error: std::io::Error| lost(format!("POST: the connection broke: {error}"));
-    post.write_all(request.as_bytes()).await.map_err(broke)?;
-    Ok(HttpTunnel { get, post, rest })
+    Ok((head, rest))
+}
+
+/// Status of a response of HTTP/1.
+fn status(head: &[u8]) -> Option<u16> {
+    let line = head.strip_prefix(b"HTTP/1.")?.split(|byte| *byte == b'\r').next()?;
+    str::from_utf8(line).ok()?.split(' ').nth(1)?.parse().ok()
+}
+
+/// The fields WWW-Authenticate of a response, joined by commas.
+fn challenge(head: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(head);
+    let fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
+    let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case("WWW-Authenticate"));
+    let values: Vec<&str> = fields.map(|(_, value)| value.trim()).collect();
+    (!values.is_empty()).then(|| values.join(", "))
 }
 
 /// Refuses a response that does not open a tunnel.
@@ -121,6 +160,7 @@ fn cookie() -> String {
     (0..4).map(|_| format!("{:08x}", random_u32())).collect()
 }
 
+const UNAUTHORIZED: u16 = 401;
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const LINE_CHARS_SHOWN: usize = 200;

@@ -22,21 +22,25 @@ use std::time::Duration;
 use clap::Args;
 use client::hls::{HlsLoad, is_playlist_url, load_hls};
 use client::load::{Bottleneck, Load, LoadEvent, LoadProgress, LoadStage, Scenario, load};
-use client::{Error, StreamTransport};
+use client::{ClientLogin, Error, StreamTransport};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::escape::{Escaped, EscapedLines};
+use crate::login::LoginOptions;
 use crate::play::ViewerOptions;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH.m3u8 of an HLS presentation.
+    /// rtsp://[USER:PASSWORD@]HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH.m3u8 of an HLS
+    /// presentation.
     url: String,
     /// Plays HLS also where the path of the address does not end in .m3u8.
     #[arg(long)]
     hls: bool,
+    #[command(flatten)]
+    login: LoginOptions,
     #[command(flatten)]
     viewer: ViewerOptions,
     /// Number of sessions that play at once; of HLS, viewers.
@@ -78,7 +82,15 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(mut options: Options) -> ExitCode {
+    let login = options.login.read(crate::variable).and_then(|logins| logins.split(&options.url));
+    let login = match login {
+        Ok((url, login)) => {
+            options.url = url;
+            login
+        }
+        Err(fault) => return crate::wrong(&fault),
+    };
     let scenario = match options.scenario.as_deref().map(crate::config::read_scenario).transpose() {
         Ok(scenario) => scenario,
         Err(faults) => {
@@ -106,7 +118,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let done = runtime.block_on(async {
         match is_hls {
             true => view(options, &mut lines).await,
-            false => play(options, scenario, &mut lines).await,
+            false => play((options, login), scenario, &mut lines).await,
         }
     });
     runtime.shutdown_background();
@@ -128,7 +140,8 @@ async fn view(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
         ("--within", options.within.is_some()),
         ("--file", options.file.is_some()),
     ];
-    if let Some((option, _)) = only_rtsp.into_iter().find(|(_, given)| *given) {
+    let only_rtsp = only_rtsp.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
+    if let Some(option) = only_rtsp.or(options.login.given()) {
         return Ok(crate::wrong(&format!("{option}: HLS; it is for RTSP; leave it out")));
     }
     let mut wanted = HlsLoad::new(options.url.as_str(), options.sessions);
@@ -168,7 +181,7 @@ fn stop_signal() -> Result<impl Future<Output = ()> + Send, Error> {
 }
 
 async fn play(
-    options: Options,
+    (options, login): (Options, ClientLogin),
     scenario: Option<Scenario>,
     lines: &mut Lines,
 ) -> Result<ExitCode, Error> {
@@ -180,6 +193,7 @@ async fn play(
         )));
     }
     let mut wanted = Load::new(options.url.as_str(), options.sessions);
+    wanted.login = login;
     wanted.transport = options.transport;
     let length = scenario.as_ref().and_then(|scenario| scenario.length);
     wanted.length = options.seconds.or(length).unwrap_or(wanted.length);

@@ -14,9 +14,11 @@ mod laboratory;
 mod lcp;
 mod load;
 mod log;
+mod login;
 mod passwd;
 mod paths;
 mod play;
+mod process_title;
 mod receive;
 mod sandbox;
 mod seal;
@@ -93,8 +95,7 @@ enum Verb {
 fn main() -> ExitCode {
     let line: Vec<std::ffi::OsString> = std::env::args_os().collect();
     // A server has a configuration file and an environment besides its command line.
-    if let Some(sources) = config::Sources::of_line(&line, Box::new(|name| std::env::var_os(name)))
-    {
+    if let Some(sources) = config::Sources::of_line(&line, Box::new(variable)) {
         return match sources.load() {
             Ok(loaded) => match log::start(&loaded.log, loaded.log_format) {
                 Ok(()) => serve::run(loaded, sources),
@@ -103,9 +104,16 @@ fn main() -> ExitCode {
             Err(unusable) => unusable.report(),
         };
     }
+    let concealed = process_title::conceal_passwords();
     let arguments = Arguments::parse_from(line);
     if let Err(fault) = log::start(&arguments.log, arguments.log_format) {
         return wrong(&format!("--log {}: {fault}", arguments.log));
+    }
+    if let Err(error) = concealed {
+        tracing::warn!(
+            "/proc/self/mem: {error}; every user of this machine can see passwords on the command \
+             line; write them to a file of --credentials"
+        );
     }
     match arguments.verb {
         Verb::Serve(_) => wrong("serve: an unusable command line; see pagewire serve --help"),
@@ -129,6 +137,11 @@ fn main() -> ExitCode {
         Verb::Demo(options) => demo::run(options),
         Verb::ShippedTexts(options) => shipped_texts::run(&options, Arguments::command()),
     }
+}
+
+/// Reads a variable of the environment.
+fn variable(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
 }
 
 /// Reports a wrong command line; exit status 2.

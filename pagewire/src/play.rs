@@ -11,16 +11,20 @@ use std::time::Duration;
 
 use clap::Args;
 use client::hls::{HlsPlay, VariantChoice, ViewerSettings, is_playlist_url, play_hls};
-use client::{ClientSetting, DownloadTarget, Error, Play, Scheme, TransportChoice, download, play};
+use client::{
+    ClientLogin, ClientSetting, DownloadTarget, Error, Play, Scheme, TransportChoice, download,
+    play,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::escape::{Escaped, EscapedLines};
+use crate::login::LoginOptions;
 use crate::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// rtsp://HOST:PORT/PATH of a stream, http://HOST:PORT/PATH.m3u8 of an HLS presentation, or
-    /// http://HOST:PORT/PATH of a download.
+    /// rtsp://[USER:PASSWORD@]HOST:PORT/PATH of a stream, http://HOST:PORT/PATH.m3u8 of an HLS
+    /// presentation, or http://HOST:PORT/PATH of a download.
     url: String,
     /// Writes the received bytes to a file: those of the asset when nothing is lost. Tracks of a
     /// presentation go into fragmented MP4 (.mp4) or a transport stream (.ts); segments of HLS
@@ -41,6 +45,8 @@ pub(crate) struct Options {
     /// UDP or no packet comes within 5 s.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: TransportChoice,
+    #[command(flatten)]
+    login: LoginOptions,
     #[command(flatten)]
     viewer: ViewerOptions,
     /// Fetches HLS without waiting for the clock of play.
@@ -90,7 +96,15 @@ impl ViewerOptions {
     }
 }
 
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(mut options: Options) -> ExitCode {
+    let login = options.login.read(crate::variable).and_then(|logins| logins.split(&options.url));
+    let login = match login {
+        Ok((url, login)) => {
+            options.url = url;
+            login
+        }
+        Err(fault) => return crate::wrong(&fault),
+    };
     let runtime = match crate::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
@@ -105,9 +119,16 @@ pub(crate) fn run(options: Options) -> ExitCode {
                 client::without_userinfo(&options.url)
             )));
         }
-        match Scheme::of(&options.url)? {
+        let scheme = Scheme::of(&options.url)?;
+        if let Some(option) = options.login.given().filter(|_| scheme != Scheme::Rtsp) {
+            return Ok(crate::wrong(&format!(
+                "{option}: {}; it is for RTSP; leave it out, or write an rtsp:// address",
+                options.url
+            )));
+        }
+        match scheme {
             Scheme::Http if is_hls => present(&options).await,
-            Scheme::Rtsp => stream(&options).await,
+            Scheme::Rtsp => stream(&options, login).await,
             Scheme::Http => fetch(&options).await,
         }
     });
@@ -143,8 +164,9 @@ fn flag(setting: ClientSetting) -> &'static str {
     }
 }
 
-async fn stream(options: &Options) -> Result<ExitCode, Error> {
+async fn stream(options: &Options, login: ClientLogin) -> Result<ExitCode, Error> {
     let mut wanted = Play::new(options.url.as_str());
+    wanted.login = login;
     wanted.output = options.output.clone();
     wanted.start = options.start;
     wanted.length = options.length;

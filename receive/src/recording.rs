@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{StreamTransport, TransportChoice};
+use client::{ClientLogin, StreamTransport, TransportChoice};
 use media::PlanStore;
 use paths::{Relay, RelayTarget};
 use tokio::sync::watch;
@@ -47,6 +47,8 @@ use crate::writer::{StreamFiles, SyncPolicy, WriteStats, Writer};
 pub struct RecordOptions {
     /// URLs: see [`StreamSource::parse`].
     pub urls: Vec<String>,
+    /// Logins at the servers of these URLs, in the same order; empty for none.
+    pub logins: Vec<ClientLogin>,
     /// Pattern of the files' names, with the placeholders `{stream}`, `{index}`, `{number}` and
     /// `{time}`. If `None`, no file is written.
     pub output: Option<String>,
@@ -81,6 +83,7 @@ impl RecordOptions {
     pub fn new(urls: Vec<String>) -> RecordOptions {
         RecordOptions {
             urls,
+            logins: Vec::new(),
             output: None,
             rotation: Rotation::default(),
             sync: SyncPolicy::default(),
@@ -341,6 +344,7 @@ impl Recording {
         let tasks = self.rows.iter().enumerate().map(|(key, row)| StreamControl {
             key,
             url: row.url.clone(),
+            login: options.logins.get(key).cloned().unwrap_or_default(),
             source: row.source.clone(),
             ports: ports.clone(),
             streams: self.streams.clone(),

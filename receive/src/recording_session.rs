@@ -38,7 +38,9 @@ use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{ClientSession, FrameQueue, GrantedSetup, StreamTransport, TransportChoice};
+use client::{
+    ClientLogin, ClientSession, FrameQueue, GrantedSetup, StreamTransport, TransportChoice,
+};
 use paths::Port;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -51,12 +53,13 @@ use crate::receiving_thread::{PortCommand, lock};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream, StreamActivity};
 use crate::retry::RefusalKind;
 use crate::session_history::SessionHistory;
-use crate::stream_source::{BUFFER_BYTES, by_ffmpeg, by_ffmpeg_encoding};
+use crate::stream_source::{BUFFER_BYTES, by_ffmpeg};
 use crate::title::{TitleRange, check_start, is_little, is_nothing};
 
 /// A source at an RTSP server.
 pub(crate) struct RecordingSession<'a> {
     pub(crate) url: &'a str,
+    pub(crate) login: &'a ClientLogin,
     pub(crate) key: u32,
     pub(crate) stream: &'a Mutex<RecordedStream>,
     pub(crate) rtcp: &'a Mutex<RtcpStats>,
@@ -118,6 +121,10 @@ impl RecordingSession<'_> {
             let ended = self.session(&mut history, &mut stopped).await;
             // The path binds another port for the next session, if there is one.
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
+            let wait_min = match &ended {
+                SessionEnd::Refused { kind, .. } => kind.wait_min(),
+                _ => Duration::ZERO,
+            };
             let why = match self.next(&mut history, ended) {
                 Ok(why) => why,
                 Err(is_over) => return self.is_over.store(is_over, Ordering::Relaxed),
@@ -128,7 +135,7 @@ impl RecordingSession<'_> {
                 wait = BACKOFF_MIN;
             }
             tokio::select! {
-                () = sleep(wait) => {}
+                () = sleep(wait.max(wait_min)) => {}
                 _ = stopped.changed() => return,
             }
             wait = (wait * 2).min(BACKOFF_MAX);
@@ -177,11 +184,7 @@ impl RecordingSession<'_> {
     fn refused(&self, error: client::Error) -> SessionEnd {
         let why = match &error {
             client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
-                format!("{error}; {}", by_ffmpeg_encoding(self.url, offered))
-            }
-            client::Error::Refused { status: 401 | 407, .. } => {
-                let with_password = self.url.replacen("://", "://USER:PASSWORD@", 1);
-                format!("{error}; {}", by_ffmpeg(&with_password))
+                format!("{error}; {}", by_ffmpeg(self.url, offered))
             }
             _ => error.to_string(),
         };
@@ -259,8 +262,8 @@ impl RecordingSession<'_> {
         transport: StreamTransport,
         history: &mut SessionHistory,
     ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
-        let mut session =
-            ClientSession::open(self.url, transport).await.map_err(|error| self.refused(error))?;
+        let session = ClientSession::open(self.url, self.login, transport).await;
+        let mut session = session.map_err(|error| self.refused(error))?;
         if history.describe(session.duration()) {
             return Err(SessionEnd::Complete);
         }

@@ -5,13 +5,16 @@
 //! |---|---|---|
 //! | no connection, or it broke; no answer; 408, 429, 453, 503, 504 | temporary | every source |
 //! | 404, 410, 454, 455, 457, 500, 502 and other 5xx | absent | live sources |
-//! | 3xx, other 4xx (401, 403, 461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
+//! | 3xx, other 4xx (403, 461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
+//! | 401: wrong password, none, or no supported way to log in | login | live, once played; slowly |
 //!
 //! A source is live by the setting of the recording, or if its description announces no end of its
 //! range. An unresolvable host name is temporary, too: a recorder may start before its network.
 //!
 //! Sources: RFC 2326 §11.
 //! Does not wait ([`crate::recording_session`] does).
+
+use std::time::Duration;
 
 use client::Error;
 
@@ -24,6 +27,8 @@ pub(crate) enum RefusalKind {
     Absent,
     /// The same request will be refused again.
     Permanent,
+    /// The server refuses the login. Cameras lock an account after a few wrong passwords.
+    Login,
 }
 
 impl RefusalKind {
@@ -31,6 +36,7 @@ impl RefusalKind {
     pub(crate) fn of(error: &Error) -> RefusalKind {
         match error {
             Error::Refused { status, .. } => RefusalKind::of_status(*status),
+            Error::Login { .. } => RefusalKind::Login,
             Error::Host { .. } | Error::Lost { .. } => RefusalKind::Temporary,
             _ => RefusalKind::Permanent,
         }
@@ -51,10 +57,21 @@ impl RefusalKind {
         match self {
             RefusalKind::Temporary => true,
             RefusalKind::Absent => is_live,
-            RefusalKind::Permanent => is_live && has_played,
+            RefusalKind::Permanent | RefusalKind::Login => is_live && has_played,
+        }
+    }
+
+    /// Least time before the server is asked again.
+    pub(crate) fn wait_min(self) -> Duration {
+        match self {
+            RefusalKind::Login => LOGIN_WAIT,
+            _ => Duration::ZERO,
         }
     }
 }
+
+/// Three wrong passwords in half an hour: cameras lock an account after five or more.
+const LOGIN_WAIT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -64,7 +81,7 @@ mod tests {
     fn statuses_stand_as_long_as_the_table_says() {
         for (status, kind) in [
             (301, RefusalKind::Permanent),
-            (401, RefusalKind::Permanent),
+            (403, RefusalKind::Permanent),
             (404, RefusalKind::Absent),
             (453, RefusalKind::Temporary),
             (454, RefusalKind::Absent),
@@ -81,6 +98,16 @@ mod tests {
         assert_eq!(RefusalKind::of(&lost), RefusalKind::Temporary);
         let malformed = Error::Peer { peer: String::new(), found: String::new() };
         assert_eq!(RefusalKind::of(&malformed), RefusalKind::Permanent);
+    }
+
+    #[test]
+    fn a_refused_login_is_tried_again_slowly() {
+        let reason = client::LoginRefusal::WrongPassword;
+        let error = Error::Login { peer: String::new(), request: "DESCRIBE".to_owned(), reason };
+        let kind = RefusalKind::of(&error);
+        assert!(!kind.is_retried(true, false) && kind.is_retried(true, true));
+        assert!(kind.wait_min() >= Duration::from_secs(600));
+        assert_eq!(RefusalKind::Temporary.wait_min(), Duration::ZERO);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use client::TransportChoice;
 use client::rtp_receiver::ArrivalClock;
+use client::{ClientLogin, TransportChoice};
 use tokio::sync::watch;
 
 use crate::described_source::DescribedSource;
@@ -26,6 +26,7 @@ use crate::stream_source::StreamSource;
 pub(crate) struct StreamControl {
     pub(crate) key: usize,
     pub(crate) url: String,
+    pub(crate) login: ClientLogin,
     pub(crate) source: StreamSource,
     /// Ports of all streams.
     pub(crate) ports: Arc<[SocketAddr]>,
@@ -70,6 +71,7 @@ impl StreamControl {
             StreamSource::Rtsp(_) => {
                 let asked = RecordingSession {
                     url: &self.url,
+                    login: &self.login,
                     key: self.key as u32,
                     stream,
                     rtcp: &shared.rtcp,

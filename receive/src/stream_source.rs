@@ -8,8 +8,8 @@
 //! streams are distinguished packet by packet. `rtsp://HOST[:PORT]/PATH` names a source at a
 //! server.
 //!
-//! A user or a password in a URL is refused: this program cannot log in to a server. Messages do
-//! not repeat them.
+//! A user or a password in a URL is refused, and no message repeats them: they are given apart
+//! (`RecordOptions::logins`).
 //!
 //! Sources: RFC 3986 §3, RFC 4607 §1.
 //! Does not resolve names in `udp://`: a stream is received at an address.
@@ -17,7 +17,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use client::{has_userinfo, without_userinfo};
+use client::without_userinfo;
 use paths::Port;
 
 use crate::error::{Error, RecordSetting};
@@ -44,11 +44,8 @@ impl StreamSource {
         }
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
-            "rtsp" if has_userinfo(url) => {
-                let other = by_ffmpeg("URL");
-                let cure =
-                    format!("no password is ever sent: leave user and password out, or {other}");
-                Err(wrong(url, &cure))
+            "rtsp" if rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@')) => {
+                Err(wrong(url, "leave user and password out of it: they are given apart"))
             }
             "rtsp" => match wire::rtsp::client::Client::new(url) {
                 Ok(_) => Ok(StreamSource::Rtsp(url.to_owned())),
@@ -119,29 +116,17 @@ fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns advice to record a source that requires a password with ffmpeg.
-pub(crate) fn by_ffmpeg(url: &str) -> String {
-    by_ffmpeg_as(url, "-c copy")
-}
-
-/// Returns such advice for a source with unsupported formats, which ffmpeg must transcode for a
-/// transport stream.
-pub(crate) fn by_ffmpeg_encoding(url: &str, offered: &str) -> String {
+/// Returns advice to record a source of unsupported formats with ffmpeg, which must transcode them
+/// for a transport stream.
+pub(crate) fn by_ffmpeg(url: &str, offered: &str) -> String {
     let has_pictures = offered.contains("video");
-    by_ffmpeg_as(url, if has_pictures { "-c:v libx264 -bf 0 -c:a aac" } else { "-c:a aac" })
-}
-
-fn by_ffmpeg_as(url: &str, codecs: &str) -> String {
+    let codecs = if has_pictures { "-c:v libx264 -bf 0 -c:a aac" } else { "-c:a aac" };
     // In a shell, only the quote itself is special between single quotes.
     let url = url.replace('\'', r"'\''");
-    let with_copies = match codecs {
-        "-c copy" => "; if its video has B-frames, write `-c:v libx264 -bf 0` instead of `-c copy`",
-        _ => "",
-    };
     format!(
         "record `pagewire receive udp://127.0.0.1:5004` instead, while `ffmpeg -rtsp_transport tcp \
          -i '{url}' {codecs} -f rtp_mpegts rtp://127.0.0.1:5004` makes a transport stream of it \
-         (if the camera answers 461, leave out `-rtsp_transport tcp`{with_copies})"
+         (if the camera answers 461, leave out `-rtsp_transport tcp`)"
     )
 }
 
@@ -219,7 +204,7 @@ mod tests {
     #[test]
     fn user_and_password_are_refused_and_not_repeated() {
         for (url, found) in [
-            ("rtsp://user:secret@cam:554/live", "URL: rtsp://…@cam:554/live; no password is ever"),
+            ("rtsp://user:secret@cam:554/live", "URL: rtsp://…@cam:554/live; leave user and pass"),
             ("rtsp://user:sec/ret@cam/live", "URL: rtsp://…@cam/live; write rtsp://HOST"),
             ("udp://me:secret@239.1.1.1:5004", "URL: udp://…@239.1.1.1:5004; write the sender as"),
             ("user:secret@cam/live", "URL: …@cam/live; write udp://ADDRESS:PORT"),
@@ -235,12 +220,10 @@ mod tests {
 
     #[test]
     fn a_url_in_a_command_stays_one_word_of_the_shell() {
-        let message = by_ffmpeg("rtsp://h/a'; touch /tmp/x; '$(id)`id`");
-        let word = r"-i 'rtsp://h/a'\''; touch /tmp/x; '\''$(id)`id`' -c copy";
+        let message = by_ffmpeg("rtsp://h/a'; touch /tmp/x; '$(id)`id`", "JPEG video");
+        let word = r"-i 'rtsp://h/a'\''; touch /tmp/x; '\''$(id)`id`' -c:v libx264 -bf 0 -c:a aac";
         assert!(message.contains(word), "{message}");
-        let plain =
-            ["answers 461, leave out `-rtsp_transport tcp`", "`-c:v libx264 -bf 0` instead"];
-        assert!(plain.iter().all(|words| message.contains(words)), "{message}");
+        assert!(message.contains("answers 461, leave out `-rtsp_transport tcp`"), "{message}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use super::session_streams::{
 };
 use super::stages::StageCounts;
 use crate::error::{ClientSetting, Error};
+use crate::login::ClientLogin;
 use crate::read_pace::ReadRate;
 use crate::rtsp_connection::{RtspConnection, connect_from};
 use crate::transport::StreamTransport;
@@ -39,6 +40,7 @@ pub(super) struct LoadState {
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
     pub(super) url: String,
+    pub(super) login: ClientLogin,
     pub(super) window: Arc<Window>,
     /// The streams of each session; not empty.
     pub(super) streams: LoadStreams,
@@ -179,17 +181,17 @@ pub(super) async fn session(
 
 /// Connects; for a tunnel twice.
 pub(super) async fn connect_control(
-    client: Client,
-    url: &str,
+    (client, url): (Client, &str),
+    login: ClientLogin,
     transport: StreamTransport,
     (source, server): (Option<IpAddr>, SocketAddr),
 ) -> Result<RtspConnection, Error> {
     let stream = connect_from(source, server).await?;
     match transport {
         StreamTransport::Http => {
-            RtspConnection::tunnelled(client, url, stream, source, server).await
+            RtspConnection::tunnelled((client, url), login, stream, (source, server)).await
         }
-        _ => RtspConnection::over(client, stream),
+        _ => RtspConnection::over(client, login, stream),
     }
 }
 
@@ -200,7 +202,8 @@ pub(super) async fn start(
 ) -> Result<PlayingSession, Error> {
     let SessionManner { transport, attention, compares_file } = manner;
     let at = (shared.source, shared.server);
-    let mut control = connect_control(shared.client.clone(), &shared.url, transport, at).await?;
+    let (client, login) = (shared.client.clone(), shared.login.clone());
+    let mut control = connect_control((client, &shared.url), login, transport, at).await?;
     let reads_answers = !matches!(attention, Attention::Limited(_));
     let pending = match transport.is_interleaved() {
         true => set_up_frames(shared, &mut control, attention).await?,

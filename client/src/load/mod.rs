@@ -70,6 +70,7 @@ use self::session_streams::LoadStreams;
 use self::stages::{LoadStages, StageCounts};
 use super::chosen_stream::{ChosenStream, choose_streams};
 use super::lateness::LATE;
+use super::login::ClientLogin;
 use super::rtsp_client;
 use super::stop::Stop;
 use super::transport::StreamTransport;
@@ -89,8 +90,10 @@ pub use stages::{LoadEvent, LoadProgress, LoadStage};
 /// Asset to play, number of sessions, and settings of the measurement.
 #[non_exhaustive]
 pub struct Load {
-    /// `rtsp://HOST:PORT/PATH`.
+    /// `rtsp://HOST:PORT/PATH`, without user and password.
     pub url: String,
+    /// Answers to a server that asks for a password, which each session gives.
+    pub login: ClientLogin,
     /// Number of sessions.
     pub sessions: u32,
     /// Transport requested of the server: UDP, TCP or HTTP.
@@ -123,6 +126,7 @@ impl Load {
     pub fn new(url: impl Into<String>, sessions: u32) -> Load {
         Load {
             url: url.into(),
+            login: ClientLogin::default(),
             sessions,
             transport: StreamTransport::Udp,
             length: Duration::from_secs(10),
@@ -194,6 +198,7 @@ pub async fn load(
         server: described.server,
         source: options.source,
         url: options.url.clone(),
+        login: options.login.clone(),
         window: window.clone(),
         streams,
         reader: reader.inbox.clone(),
@@ -305,7 +310,8 @@ async fn describe(options: &Load) -> Result<DescribedAsset, Error> {
     let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
     let at = (options.source, server);
-    let mut control = connect_control(client, &options.url, options.transport, at).await?;
+    let (server_url, login) = ((client, options.url.as_str()), options.login.clone());
+    let mut control = connect_control(server_url, login, options.transport, at).await?;
     let described = control.describe_session().await?;
     let duration = described.offer.duration;
     let streams = choose_streams(&control, described)?.streams;

@@ -13,18 +13,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ::receive::{Error, ReceiveCost, RecordSetting, Recording, Rotation, Summary, SyncPolicy};
+use ::receive::{
+    Error, ReceiveCost, RecordOptions, RecordSetting, Recording, Rotation, Summary, SyncPolicy,
+};
 use clap::Args;
 use indicatif::ProgressBar;
 
 use crate::escape::EscapedLines;
+use crate::login::LoginOptions;
 use crate::output;
 use crate::play::seconds;
 use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or rtsp://HOST/PATH. A
+    /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or
+    /// rtsp://[USER:PASSWORD@]HOST/PATH (write / # ? % in a password as %2F %23 %3F %25). A
     /// camera's H.264, H.265, AAC, Opus, MPEG audio, AC-3 and E-AC-3 are recorded as a transport
     /// stream; AV1 and PCM are left out.
     #[arg(required_unless_present = "sdp", value_name = "URL")]
@@ -84,6 +88,8 @@ pub(crate) struct Options {
     /// a session by UDP brings no packet.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: client::TransportChoice,
+    #[command(flatten)]
+    login: LoginOptions,
     /// Sends no RTCP receiver reports.
     #[arg(long)]
     no_reports: bool,
@@ -100,7 +106,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
     });
     // A file at its size limit is treated as a full disk; the signal would end the program.
     let _file_size = ignore_file_size_signal();
-    let recording = match Recording::start(&wanted(&options)) {
+    let wanted = match wanted(&options) {
+        Ok(wanted) => wanted,
+        Err(fault) => return crate::wrong(&fault),
+    };
+    let recording = match Recording::start(&wanted) {
         Ok(recording) => recording,
         Err(error) => return failed(&error),
     };
@@ -129,11 +139,15 @@ pub(crate) fn run(options: Options) -> ExitCode {
     if summary.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn wanted(options: &Options) -> ::receive::RecordOptions {
-    let described =
-        options.sdp.iter().map(|path| format!("{}{}", ::receive::SDP_SCHEME, path.display()));
-    let urls = options.urls.iter().cloned().chain(described).collect();
-    let mut wanted = ::receive::RecordOptions::new(urls);
+fn wanted(options: &Options) -> Result<RecordOptions, String> {
+    let logins = options.login.read(crate::variable)?;
+    let split = options.urls.iter().map(|url| logins.split(url));
+    let (mut urls, logins): (Vec<_>, Vec<_>) =
+        split.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let described = options.sdp.iter();
+    urls.extend(described.map(|path| format!("{}{}", ::receive::SDP_SCHEME, path.display())));
+    let mut wanted = RecordOptions::new(urls);
+    wanted.logins = logins;
     let usual = || options.relay.is_empty().then(|| "{stream}-{time}.ts".to_owned());
     wanted.output = options.output.clone().or_else(usual);
     wanted.relay = options.relay.clone();
@@ -150,7 +164,7 @@ fn wanted(options: &Options) -> ::receive::RecordOptions {
     wanted.reports = !options.no_reports;
     wanted.live = options.live;
     wanted.transport = options.transport;
-    wanted
+    Ok(wanted)
 }
 
 /// Measures the CPU costs of the receive paths on this machine. Returns none, and logs a warning,

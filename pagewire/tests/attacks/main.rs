@@ -20,6 +20,7 @@ mod network;
 
 mod access;
 mod books;
+mod cameras;
 mod canary;
 mod films;
 mod floods;

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users of real clients: ffprobe over RTSP with Basic and Digest, curl with Basic and Digest, and
-//! ffprobe on a signed playlist.
+//! ffprobe on a signed playlist. And the other way round: the RTSP server of GStreamer, on which
+//! cameras are built, asks `pagewire receive` for a password.
 //!
 //! Sources: RFC 7616, RFC 7617; httpauth.c of ffmpeg (Digest with MD5 alone).
 
-use std::io::Write;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use crate::client;
-use crate::harness::{PROGRAM, Server};
+use crate::harness::recorder::Recorder;
+use crate::harness::{PROGRAM, Place, Server};
+use crate::{assert_bytes, client};
 
 const CLIP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/clip.ts");
 
@@ -64,7 +67,7 @@ fn ffprobe_plays_a_signed_playlist() {
     let test = "passwords::ffprobe_plays_a_signed_playlist";
     let files = tempfile::tempdir().expect("a folder");
     let keys = files.path().join("keys");
-    std::fs::write(&keys, "one 0123456789abcdef0123456789abcdef\n").expect("room");
+    fs::write(&keys, "one 0123456789abcdef0123456789abcdef\n").expect("room");
     let keys = keys.to_str().expect("UTF-8");
     let server = serve(&["--url-key-file", keys]);
     for address in [server.http_url("clip.ts/master.m3u8"), server.rtsp_url("clip.ts")] {
@@ -92,7 +95,7 @@ fn curl_logs_in_by_digest_and_basic() {
     let (digest, users) = (text(&digest), text(&users));
     let server = serve(&["--digest-users", &digest, "--digest-md5", "--users", &users]);
     let url = server.http_url("clip.ts");
-    let clip = std::fs::read(CLIP).expect("it is part of the program");
+    let clip = fs::read(CLIP).expect("it is part of the program");
     for method in ["--digest", "--basic", "--anyauth"] {
         for (password, is_right) in [("a:b c", true), ("a:b", false)] {
             let mut command = Command::new("curl");
@@ -105,4 +108,64 @@ fn curl_logs_in_by_digest_and_basic() {
         }
     }
     server.stop();
+}
+
+/// A server of the clip for the user anna; killed when dropped.
+struct LockedServer {
+    child: Child,
+    port: u16,
+}
+
+impl LockedServer {
+    /// Starts a server that accepts one method; returns `None`, with the reason printed, where
+    /// GStreamer's server is not installed.
+    fn start(test: &str, method: &str) -> Option<LockedServer> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/locked_server.py");
+        // Debian's bindings belong to Debian's Python.
+        let mut command = Command::new("/usr/bin/python3");
+        command.args([script, CLIP, "anna", "a:b c", method]).stdout(Stdio::piped());
+        let child = command.spawn().inspect_err(|error| eprintln!("skip: {test}: {error}")).ok()?;
+        let mut server = LockedServer { child, port: 0 };
+        let mut line = String::new();
+        let mut printed = BufReader::new(server.child.stdout.take().expect("piped"));
+        printed.read_line(&mut line).expect("it prints");
+        let port = line.trim().parse();
+        server.port =
+            port.inspect_err(|_| eprintln!("skip: {test}: no server of GStreamer")).ok()?;
+        Some(server)
+    }
+}
+
+impl Drop for LockedServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn gstreamers_server_is_recorded_by_digest_and_basic() {
+    let test = "passwords::gstreamers_server_is_recorded_by_digest_and_basic";
+    let sent = fs::read(CLIP).expect("a clip");
+    for (method, options) in [
+        ("digest", &["--transport", "udp"][..]),
+        ("digest", &["--transport", "tcp"]),
+        ("basic", &["--transport", "tcp", "--allow-basic"]),
+    ] {
+        let Some(server) = LockedServer::start(test, method) else { return };
+        let (place, url) = (Place::new(), format!("@127.0.0.1:{}/clip.ts", server.port));
+        let right = format!("rtsp://anna:a%3Ab%20c{url}");
+        let recorder = Recorder::start(&place, &[right], options);
+        // GStreamer keeps the last bytes, which fill no packet.
+        recorder.await_bytes("0.ts", sent.len() as u64 - 7 * 188);
+        let recorded = recorder.stop().well();
+        assert_eq!(recorded.figure("lost"), 0, "{method}: {:#}", recorded.summary);
+        let written = fs::read(place.folder().join("0.ts")).expect("a file");
+        let bytes = written.len().min(sent.len());
+        assert_bytes(&written[..bytes], &sent[..bytes]);
+        let wrong = format!("rtsp://anna:wrong{url}");
+        let refused = Recorder::start(&Place::new(), &[wrong], options).ended();
+        let ended = refused.stream(0)["ended"].as_str().expect("a reason");
+        assert!(ended.ends_with("wrong user or password"), "{method}: {ended}");
+    }
 }

@@ -3,10 +3,11 @@
 //! faults of senders, disks and the network result in a count or a clear message.
 //!
 //! One file per kind: [`choice`] (selection of the receive path), [`recording`] (files equal the
-//! sent data), [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP,
-//! with the server in [`fake`]), [`relays`] (forwarding), [`disks`] (full, slow, and the recorder
-//! killed), [`networks`] (multicast groups and interfaces, in a network of their own),
-//! [`following`] (a file played while it is written). Only [`timed`] asserts punctuality.
+//! sent data), [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP, with
+//! the server in [`fake`]), [`logins`] (servers that ask for a password), [`relays`] (forwarding),
+//! [`disks`] (full, slow, and the recorder killed), [`networks`] (multicast groups and interfaces,
+//! in a network of their own), [`following`] (a file played while it is written). Only [`timed`]
+//! asserts punctuality.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod choice;
 mod disks;
 mod fake;
 mod following;
+mod logins;
 mod networks;
 mod recording;
 mod relays;

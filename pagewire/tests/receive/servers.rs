@@ -111,7 +111,7 @@ pub(crate) fn refuse_all() -> Vec<(&'static str, Duration)> {
             "it offers Motion JPEG video and G.711 audio; what can be received is an MPEG tran",
         ),
         (refused("DESCRIBE", "404 Not Found"), "DESCRIBE: 404 Not Found"),
-        (refused("DESCRIBE", "401 Unauthorized"), "DESCRIBE: 401 Unauthorized; it wants a pass"),
+        (refused("DESCRIBE", "401 Unauthorized"), "DESCRIBE: 401 Unauthorized: it asks for a us"),
         (refused("SETUP", "461 Unsupported Transport"), "SETUP: 461 Unsupported Transport"),
         (refused("PLAY", "454 Session Not Found"), "PLAY: 454 Session Not Found"),
     ] {
@@ -145,23 +145,15 @@ fn a_camera_is_refused_with_the_command_that_records_it() {
     );
     assert!(ended.contains(&command) && ended.contains("receive udp://127.0.0.1:5004`"), "{ended}");
     assert!(!ended.contains("byte ") && !ended.contains("RFC"), "{ended}");
-
-    // A server that requires a password is recorded through ffmpeg.
-    let place = Place::new();
-    let fake =
-        Fake::start(Script { refusals: vec![("DESCRIBE", "401 Unauthorized")], ..title(14) });
-    let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &[]);
-    let ended = recorder.ended().stream(0)["ended"].as_str().expect("a reason").to_owned();
-    let source = format!("-i 'rtsp://USER:PASSWORD@{}/title' -c copy", fake.address);
-    assert!(ended.contains(&source), "{ended}");
 }
 
 #[test]
-fn a_password_is_refused_and_not_repeated() {
+fn a_password_that_cannot_be_used_is_not_repeated() {
     for (command, url) in [
-        ("receive", "rtsp://user:secret@127.0.0.1/title"),
+        ("receive", "rtsp://user:secret%FF@127.0.0.1/title"),
+        ("receive", "rtsp://user:sec/ret@127.0.0.1/title"),
         ("receive", "udp://user:secret@127.0.0.1:5004"),
-        ("play", "rtsp://user:secret@127.0.0.1/title"),
+        ("play", "rtsp://user:secret%FF@127.0.0.1/title"),
         ("play", "http://user:secret@127.0.0.1/title.ts"),
     ] {
         let mut program = std::process::Command::new(PROGRAM);
@@ -169,7 +161,7 @@ fn a_password_is_refused_and_not_repeated() {
         let outcome = outcome.expect("the program is built");
         let shown = format!("{}{}", String::from_utf8_lossy(&outcome.stdout), outcome.stderr);
         assert_eq!(outcome.status.code(), Some(2), "{command} {url}: {shown}");
-        assert!(!shown.contains("secret") && !shown.contains("user:"), "{shown}");
+        assert!(!shown.contains("sec") && !shown.contains("user:"), "{shown}");
         assert!(shown.contains("…@127.0.0.1"), "{shown}");
     }
 }

@@ -190,6 +190,14 @@ impl Client {
         bytes
     }
 
+    /// The same request with the next number, to be sent again after a challenge (401).
+    pub fn again(&mut self, request: &[u8]) -> Vec<u8> {
+        let text = String::from_utf8_lossy(request);
+        let before = format!("\r\nCSeq: {}\r\n", self.cseq);
+        self.cseq = self.cseq.wrapping_add(1);
+        text.replacen(&before, &format!("\r\nCSeq: {}\r\n", self.cseq), 1).into_bytes()
+    }
+
     fn request(&mut self, method: &str, of_stream: bool, header: &str) -> Vec<u8> {
         self.cseq = self.cseq.wrapping_add(1);
         let url = if of_stream { &self.stream_url } else { &self.url };

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attacks of RTSP servers that ask for a password: challenges without end, challenges beyond all
+//! size, and servers that send a client elsewhere for its password.
+//!
+//! Sources: RFC 7616 §5 (threats), RFC 2326 §11.3 (redirections).
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::harness::PROGRAM;
+use crate::harness::watchdog::{self, Outcome};
+
+const PASSWORD: &str = "s3cr3t";
+const DIGEST: &str = "WWW-Authenticate: Digest realm=\"camera\", nonce=\"";
+/// A challenge, a reply to it, and two for nonces that were called stale.
+const REQUESTS_MAX: usize = 4;
+
+/// A camera that refuses every request with the same status line and fields; `N` in them is the
+/// number of the request.
+struct Camera {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Camera {
+    fn start(refusal: impl Into<String>) -> Camera {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (requests, refusal) = (Arc::<Mutex<Vec<String>>>::default(), refusal.into());
+        let seen = requests.clone();
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                refuse_all(&stream.expect("a connection"), &refusal, &seen);
+            }
+        });
+        Camera { address, requests }
+    }
+
+    fn url(&self) -> String {
+        format!("rtsp://anna:{PASSWORD}@{}/live", self.address)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("no panic").clone()
+    }
+
+    /// Number of requests that had an answer to a challenge.
+    fn answers(&self) -> usize {
+        self.requests().iter().filter(|request| request.contains("\nAuthorization: ")).count()
+    }
+}
+
+/// Answers requests until the client leaves.
+fn refuse_all(stream: &TcpStream, refusal: &str, seen: &Mutex<Vec<String>>) {
+    let (mut lines, mut writing) = (BufReader::new(stream), stream);
+    let mut request = String::new();
+    while lines.read_line(&mut request).is_ok_and(|bytes| bytes > 0) {
+        if !request.ends_with("\r\n\r\n") {
+            continue;
+        }
+        let cseq = request.lines().find(|line| line.starts_with("CSeq: ")).expect("a number");
+        let mut seen = seen.lock().expect("no panic");
+        let refusal = refusal.replace('N', &seen.len().to_string());
+        let answer = format!("RTSP/1.0 {refusal}\r\n{cseq}\r\n\r\n");
+        seen.push(std::mem::take(&mut request));
+        drop(seen);
+        if writing.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a verb on a URL; asserts that it fails for a reason that it tells, and repeats no password.
+#[track_caller]
+fn run(verb: &str, url: &str) -> Outcome {
+    let mut command = Command::new(PROGRAM);
+    command.args([verb, "--transport=tcp", url]);
+    let outcome = watchdog::run(&mut command, Duration::from_secs(60)).expect("it is built");
+    let shown = format!("{} {}", String::from_utf8_lossy(&outcome.stdout), outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(1), "{verb}: {shown}");
+    assert!(!shown.contains(PASSWORD), "{shown}");
+    outcome
+}
+
+#[test]
+fn challenges_without_end_are_answered_a_few_times_each_connection() {
+    for (stale, reason, answers) in [
+        (", stale=true", "refuses each answer to its challenges as stale", REQUESTS_MAX - 1),
+        ("", "wrong user or password", 1),
+    ] {
+        for verb in ["play", "receive"] {
+            let camera = Camera::start(format!("401 Unauthorized\r\n{DIGEST}N\"{stale}"));
+            let outcome = run(verb, &camera.url());
+            assert!(outcome.stderr.contains(reason), "{verb}: {}", outcome.stderr);
+            assert_eq!(camera.answers(), answers, "{verb}: {:?}", camera.requests());
+        }
+    }
+}
+
+#[test]
+fn a_password_goes_to_no_other_server_and_to_none_in_clear_text() {
+    let other = Camera::start(format!("401 Unauthorized\r\n{DIGEST}N\""));
+    let location = format!("302 Found\r\nLocation: rtsp://anna:{PASSWORD}@{}/x", other.address);
+    let basic = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"camera\"";
+    for verb in ["play", "receive"] {
+        let first = Camera::start(location.as_str());
+        let outcome = run(verb, &first.url());
+        assert!(outcome.stderr.contains("none were given for this server"), "{}", outcome.stderr);
+        assert_eq!(other.answers(), 0, "{:?}", other.requests());
+        let clear = Camera::start(basic);
+        let outcome = run(verb, &clear.url());
+        assert!(outcome.stderr.contains("clear text (Basic)"), "{}", outcome.stderr);
+        assert_eq!(clear.answers(), 0, "{:?}", clear.requests());
+    }
+    assert_eq!(other.requests().len(), 2, "one of each verb");
+}
+
+#[test]
+fn challenges_beyond_all_size_are_refused() {
+    let nonce = "n".repeat(1 << 20);
+    let many = format!("{DIGEST}n\"\r\n").repeat(10_000);
+    let long = format!("{DIGEST}{}\"", &nonce[..12 << 10]);
+    for fields in [format!("{DIGEST}{nonce}\""), many, long] {
+        let camera = Camera::start(format!("401 Unauthorized\r\n{}", fields.trim_end()));
+        let outcome = run("play", &camera.url());
+        assert_eq!(camera.answers(), 0, "{}", outcome.stderr);
+        assert!(outcome.stderr.len() < 2000, "{}", outcome.stderr);
+    }
+}
