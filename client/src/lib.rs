@@ -50,6 +50,7 @@ mod receive_thread;
 mod rtcp_reporter;
 pub mod rtp_receiver;
 mod rtsp_connection;
+mod rtsp_refusal;
 mod sender_clock;
 mod socket_pair;
 mod stop;
@@ -88,8 +89,8 @@ pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::{ClientSetting, Error};
 pub use frame_reader::{FrameBatch, FrameQueue};
 pub use login::{
-    ChallengeFault, ClientLogin, InvalidUserinfo, LoginRefusal, UserCredentials, Userinfo,
-    rtsp_server, split_userinfo,
+    ChallengeFault, ClientLogin, InvalidUserinfo, LOGIN_WAIT, LoginRefusal, UserCredentials,
+    Userinfo, rtsp_server, split_userinfo,
 };
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
@@ -153,7 +154,7 @@ pub fn without_userinfo(url: &str) -> String {
 
 fn wrong_url(url: &str) -> Error {
     let cure = match has_userinfo(url) {
-        true => "leave user and password out of it; a client logs in at RTSP servers only",
+        true => "leave user and password out: they are taken for RTSP, and given apart",
         false => "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH",
     };
     let found = one_line(&without_userinfo(url), URL_CHARS_SHOWN);
@@ -217,7 +218,7 @@ mod tests {
             assert!(text.contains("…@"), "{text}");
         }
         let text = Scheme::of("rtsp://user:secret@h:554/live").unwrap_err().to_string();
-        assert!(text.contains("leave user and password out of it"), "{text}");
+        assert!(text.contains("leave user and password out"), "{text}");
         assert!(rtsp_client("rtsp://h/live@home").is_ok(), "a path may have one");
     }
 

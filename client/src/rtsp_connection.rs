@@ -33,9 +33,10 @@ use super::channel_rtcp::ChannelRtcp;
 use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink};
-use super::login::{ANSWERS_MAX, ClientLogin, ConnectionLogin, LoginRefusal, rtsp_server};
+use super::login::{ClientLogin, ConnectionLogin, LoginRefusal, SentAnswer, rtsp_server};
 use super::media_names::names_of;
 use super::read_pace::ReadPace;
+use super::rtsp_refusal::refusal;
 use super::transport::StreamTransport;
 use super::unasked_input::{UnaskedCounts, UnaskedInput};
 use super::{one_line, rtsp_client, tunnel, without_userinfo};
@@ -47,16 +48,25 @@ pub(super) struct RtspConnection {
     login: ConnectionLogin,
     inbound: Inbound,
     writer: SharedWriter,
+    is_tunnel: bool,
     pub(super) local: SocketAddr,
     pub(super) remote: IpAddr,
     pub(super) server: SocketAddr,
     peer: String,
     /// Keep-alives are OPTIONS, not GET_PARAMETER.
     uses_options: bool,
-    /// CSeq of the last keep-alive, until it is granted.
-    unanswered: Option<u32>,
+    /// The last keep-alive, until it is granted.
+    unanswered: Option<KeepAlive>,
+    /// The refusal of a keep-alive was logged.
+    warns_no_more: bool,
     /// Counts of unsolicited input.
     pub(super) unasked: Arc<UnaskedCounts>,
+}
+
+/// A keep-alive that was sent.
+struct KeepAlive {
+    cseq: u32,
+    answer: Option<SentAnswer>,
 }
 
 /// Receiving side of a connection.
@@ -80,6 +90,16 @@ struct DirectReader {
 }
 
 impl DirectReader {
+    fn new(stream: OwnedReadHalf) -> DirectReader {
+        DirectReader {
+            stream,
+            demultiplexer: StreamDemultiplexer::new(ReplyReader::new(Limits::default())),
+            replies: VecDeque::new(),
+            unasked: UnaskedInput::new(),
+            buffer: vec![0; READ_BYTES],
+        }
+    }
+
     /// Parses bytes of the connection; frames are counted and discarded.
     fn feed(&mut self, bytes: &[u8]) -> Result<(), NoReply> {
         let DirectReader { demultiplexer, replies, unasked, .. } = self;
@@ -159,6 +179,7 @@ impl RtspConnection {
         let (reading, get) = opened.get.into_split();
         let writer = ControlWriter::tunnel(opened.post.into_split().1, get);
         let mut connection = RtspConnection::new((client, login), ends, reading, writer);
+        connection.is_tunnel = true;
         if let Inbound::Direct(direct) = &mut connection.inbound {
             direct.feed(&opened.rest).map_err(|no_reply| connection.no_reply("GET", no_reply))?;
         }
@@ -172,13 +193,7 @@ impl RtspConnection {
         writer: SharedWriter,
     ) -> RtspConnection {
         let peer = format!("rtsp {}", authority(client.host(), client.port()));
-        let direct = DirectReader {
-            stream,
-            demultiplexer: StreamDemultiplexer::new(ReplyReader::new(Limits::default())),
-            replies: VecDeque::new(),
-            unasked: UnaskedInput::new(),
-            buffer: vec![0; READ_BYTES],
-        };
+        let direct = DirectReader::new(stream);
         let unasked = direct.unasked.counts.clone();
         let inbound = Inbound::Direct(Box::new(direct));
         let remote = server.ip();
@@ -187,12 +202,14 @@ impl RtspConnection {
             login,
             inbound,
             writer,
+            is_tunnel: false,
             local,
             remote,
             server,
             peer,
             uses_options: false,
             unanswered: None,
+            warns_no_more: false,
             unasked,
         }
     }
@@ -252,7 +269,7 @@ impl RtspConnection {
         let mut url = url.to_owned();
         for _ in 0..REDIRECTIONS_MAX {
             let is_same = rtsp_server(&url) == first;
-            let login = if is_same { login.clone() } else { ClientLogin::default() };
+            let login = if is_same { login.clone() } else { ClientLogin::redirected() };
             let mut connection = RtspConnection::open(&url, login, transport).await?;
             let reply = connection.send("DESCRIBE", |client| client.describe()).await?;
             let Some(to) = connection.client.moved(&reply) else {
@@ -304,27 +321,52 @@ impl RtspConnection {
         request: impl FnOnce(&mut Client) -> Vec<u8>,
     ) -> Result<Reply, Error> {
         let mut request = request(&mut self.client);
-        for _ in 0..=ANSWERS_MAX {
-            let authorized = self.login.authorize(&request);
+        loop {
+            let turn = self.login.turn().await;
+            let _turn = turn.map_err(|reason| self.login_error(what, reason))?;
+            let (authorized, sent) = self.login.authorize(&request);
             let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
             let reply = timeout(ANSWER_WAIT, self.exchange(&authorized)).await;
-            let reply = reply.unwrap_or_else(late);
-            let reply = reply.map_err(|no_reply| self.no_reply(what, no_reply))?;
+            let reply = reply.unwrap_or_else(late).map_err(|no_reply| match no_reply {
+                // Some cameras refuse a password so.
+                NoReply::Lost(found) if self.login.is_first(sent.as_ref()) => {
+                    self.login_error(what, LoginRefusal::Unanswered(found))
+                }
+                no_reply => self.no_reply(what, no_reply),
+            })?;
             match reply.status() {
                 UNAUTHORIZED => {
-                    let challenged = self.login.accept_challenge(reply.header(CHALLENGE));
+                    let field = reply.header(CHALLENGE);
+                    let challenged = self.login.accept_challenge(field, sent.as_ref());
                     challenged.map_err(|reason| self.login_error(what, reason))?;
                     request = self.client.again(&request);
+                    if reply.header("Connection").is_some_and(|v| v.eq_ignore_ascii_case("close")) {
+                        self.reopen().await?;
+                    }
                 }
                 status => {
                     if status == 200 {
-                        self.login.note_granted();
+                        self.login.note_granted(sent.as_ref());
                     }
                     return Ok(reply);
                 }
             }
         }
-        Err(self.login_error(what, LoginRefusal::Stale))
+    }
+
+    /// Opens another connection in place of this one, which the server closes behind a challenge.
+    /// Its session, if any, continues: RTSP binds none to a connection (RFC 2326 §1.1).
+    async fn reopen(&mut self) -> Result<(), Error> {
+        // Media on the connection and tunnels end with it: the next request reports the end.
+        if !matches!(self.inbound, Inbound::Direct(_)) || self.is_tunnel {
+            return Ok(());
+        }
+        let stream = connect_from(Some(self.local.ip()), self.server).await?;
+        (self.local, self.server) = ends(&self.client, &stream)?;
+        let (reading, writing) = stream.into_split();
+        self.inbound = Inbound::Direct(Box::new(DirectReader::new(reading)));
+        self.writer = ControlWriter::plain(writing);
+        Ok(())
     }
 
     fn login_error(&self, what: &str, reason: LoginRefusal) -> Error {
@@ -335,7 +377,7 @@ impl RtspConnection {
         match reply.status() {
             200 => Ok(reply),
             status => {
-                let found = format!("{what}: {}", refusal(&reply));
+                let found = format!("{what}: {}", self.login.masked(&refusal(&reply)));
                 Err(Error::Refused { peer: self.peer.clone(), status, found })
             }
         }
@@ -378,31 +420,38 @@ impl RtspConnection {
     /// with another CSeq, and send media all the same. Unless the last keep-alive was granted, the
     /// method changes between GET_PARAMETER and OPTIONS: some servers support only one of them.
     pub(super) fn keep_alive(&mut self) -> Result<(), Error> {
+        let writer = self.writer.clone();
+        // A report in progress holds the lock briefly; the next keep-alive serves as well.
+        let Ok(mut writer) = writer.try_lock() else { return Ok(()) };
         self.uses_options ^= self.unanswered.is_some();
         let request = match self.uses_options {
             false => self.client.get_parameter(),
             true => self.client.options(),
         };
-        let request = self.login.authorize(&request);
-        self.unanswered = Some(self.client.cseq());
-        // A report in progress holds the lock briefly; the next keep-alive serves as well.
-        let Ok(mut writer) = self.writer.try_lock() else { return Ok(()) };
-        let sent = writer.try_send(&request);
+        let (request, answer) = self.login.authorize(&request);
+        self.unanswered = Some(KeepAlive { cseq: self.client.cseq(), answer });
+        let written = writer.try_send(&request);
         drop(writer);
-        sent.map_err(|error| self.no_reply("keep-alive", NoReply::broke(&error)))
+        written.map_err(|error| self.no_reply("keep-alive", NoReply::broke(&error)))
     }
 
     /// Handles a reply that no request waits for. A challenge is answered by the next keep-alive:
     /// nonces expire in the course of a long session.
     fn note_unawaited(&mut self, reply: &Reply) {
-        let is_other = |asked: &u32| reply.cseq().is_some_and(|cseq| cseq != *asked);
+        let is_its = |asked: &mut KeepAlive| reply.cseq().is_none_or(|cseq| cseq == asked.cseq);
+        let Some(asked) = self.unanswered.take_if(is_its) else { return };
         match reply.status() {
-            200 => self.unanswered = self.unanswered.filter(is_other),
-            UNAUTHORIZED => match self.login.accept_challenge(reply.header(CHALLENGE)) {
-                Ok(()) => self.unanswered = self.unanswered.filter(is_other),
-                Err(reason) => tracing::warn!("{}: keep-alive: 401; {reason}", self.peer),
-            },
-            _ => {}
+            200 => self.login.note_granted(asked.answer.as_ref()),
+            UNAUTHORIZED => {
+                let field = reply.header(CHALLENGE);
+                if let Err(reason) = self.login.accept_challenge(field, asked.answer.as_ref()) {
+                    if !std::mem::replace(&mut self.warns_no_more, true) {
+                        tracing::warn!("{}: keep-alive: 401; {reason}", self.peer);
+                    }
+                    self.unanswered = Some(asked);
+                }
+            }
+            _ => self.unanswered = Some(asked),
         }
     }
 
@@ -516,46 +565,6 @@ async fn connected(
 
 pub(super) fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// Describes a status other than 200.
-fn refusal(reply: &Reply) -> String {
-    let reason = one_line(reply.reason(), WORDS_CHARS_MAX);
-    let body = one_line(&String::from_utf8_lossy(&reply.body), WORDS_CHARS_MAX);
-    // A body that begins with the reason replaces it.
-    let text = match body.strip_prefix(reason.as_str()) {
-        _ if body.is_empty() => format!("{} {reason}", reply.status()),
-        Some(_) => format!("{} {body}", reply.status()),
-        None => format!("{} {reason}: {body}", reply.status()),
-    };
-    let moved = reply.header("Location").filter(|_| (300..=399).contains(&reply.status()));
-    let moved = moved.filter(|address| !address.trim().is_empty());
-    match (cure(reply.status(), &body), moved) {
-        (_, Some(address)) => {
-            let address = one_line(&without_userinfo(address), WORDS_CHARS_MAX);
-            format!("{text}; it moved: give {address} instead")
-        }
-        ("", None) => text,
-        (cure, None) => format!("{text}; {cure}"),
-    }
-}
-
-/// Returns the advice for a status; empty where the body already contains advice: after a
-/// semicolon, or in any form where the server is full.
-fn cure(status: u16, body: &str) -> &'static str {
-    match status {
-        404 if body.contains(';') => "",
-        453 | 503 if !body.is_empty() => "",
-        300..=399 => "give the address it moved to",
-        407 => "it wants a password for a proxy, which this client cannot give",
-        404 => "the index of the server lists what is there",
-        415 => "it can be downloaded over HTTP",
-        453 | 503 => "the server is full; try again later",
-        454 => "the server has ended the session, or was restarted",
-        457 => "start before the end of the asset",
-        461 => "it does not send RTP by this transport to this address",
-        _ => "",
-    }
 }
 
 const UNAUTHORIZED: u16 = 401;

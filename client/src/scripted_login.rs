@@ -27,6 +27,8 @@ pub(super) enum Nonces {
     OfOneRequest,
     /// So many; it is called stale afterwards.
     Expiring(u32),
+    /// So many; afterwards there is another one, which lasts and is not called new.
+    ChangedAfter(u32),
     /// None: each is called stale.
     Stale,
 }
@@ -69,21 +71,21 @@ impl LoginGate {
         let uses_max = match self.login.nonces {
             Nonces::Lasting => u32::MAX,
             Nonces::OfOneRequest => 1,
-            Nonces::Expiring(uses) => uses,
+            Nonces::ChangedAfter(_) if self.nonce > 1 => u32::MAX,
+            Nonces::Expiring(uses) | Nonces::ChangedAfter(uses) => uses,
             Nonces::Stale => 0,
         };
-        self.uses += 1;
-        if is_known && self.uses <= uses_max {
-            if self.login.counts {
-                assert!(value.contains(&format!("nc={:08x},", self.uses)), "{value}");
+        if is_known {
+            self.uses += 1;
+            if self.uses <= uses_max {
+                let counted = format!("nc={:08x},", self.uses);
+                assert!(!self.login.counts || value.contains(&counted), "{value}");
+                return Verified::Granted;
             }
-            return Verified::Granted;
+            (self.nonce, self.uses) = (self.nonce + 1, 0);
         }
-        (self.nonce, self.uses) = (self.nonce + 1, 0);
-        self.refuse(
-            if self.login.nonces == Nonces::OfOneRequest { "" } else { ", stale=TRUE" },
-            false,
-        )
+        let is_named = matches!(self.login.nonces, Nonces::Expiring(_) | Nonces::Stale);
+        self.refuse(if is_named { ", stale=TRUE" } else { "" }, false)
     }
 
     fn refuse(&self, stale: &str, is_wrong: bool) -> Verified {

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use wire::rtsp::client::Client;
 
-use super::login::{ANSWERS_MAX, ConnectionLogin, LoginRefusal};
+use super::login::ConnectionLogin;
 use super::one_line;
 use super::rtsp_connection::authority;
 use crate::error::Error;
@@ -48,23 +48,24 @@ pub(crate) async fn open<C: Future<Output = Result<TcpStream, Error>>>(
     let lost = |found: String| Error::Lost { peer: peer.clone(), found };
     let denied = |reason| Error::Login { peer: peer.clone(), request: "GET".to_owned(), reason };
     let cookie = cookie();
-    for _ in 0..=ANSWERS_MAX {
-        let request = login.authorize(get_request(path, &host, &cookie).as_bytes());
+    loop {
+        let _turn = login.turn().await.map_err(denied)?;
+        let (request, sent) = login.authorize(get_request(path, &host, &cookie).as_bytes());
         let (head, rest) = response(&mut get, &request, lost).await?;
         if status(&head) == Some(UNAUTHORIZED) {
-            login.accept_challenge(challenge(&head).as_deref()).map_err(denied)?;
+            let challenged = login.accept_challenge(challenge(&head).as_deref(), sent.as_ref());
+            challenged.map_err(denied)?;
             get = connect().await?;
             continue;
         }
-        check(&head, &peer)?;
-        login.note_granted();
+        check(login.masked(&String::from_utf8_lossy(&head)).as_bytes(), &peer)?;
+        login.note_granted(sent.as_ref());
         let mut post = connect().await?;
-        let request = login.authorize(post_request(path, &host, &cookie).as_bytes());
+        let (request, _) = login.authorize(post_request(path, &host, &cookie).as_bytes());
         let broke = |error| lost(format!("POST: the connection broke: {error}"));
         post.write_all(&request).await.map_err(broke)?;
         return Ok(HttpTunnel { get, post, rest });
     }
-    Err(denied(LoginRefusal::Stale))
 }
 
 /// Sends GET; returns the head of the response, and the bytes after it.
@@ -104,7 +105,8 @@ fn status(head: &[u8]) -> Option<u16> {
 
 /// The fields WWW-Authenticate of a response, joined by commas.
 fn challenge(head: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(head);
+    // Folded lines are one (RFC 1945 §4.2).
+    let text = String::from_utf8_lossy(head).replace("\r\n ", " ").replace("\r\n\t", " ");
     let fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
     let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case("WWW-Authenticate"));
     let values: Vec<&str> = fields.map(|(_, value)| value.trim()).collect();

@@ -83,12 +83,8 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(mut options: Options) -> ExitCode {
-    let login = options.login.read(crate::variable).and_then(|logins| logins.split(&options.url));
-    let login = match login {
-        Ok((url, login)) => {
-            options.url = url;
-            login
-        }
+    let login = match options.login.take_off(std::slice::from_mut(&mut options.url)) {
+        Ok(logins) => logins.into_iter().next().unwrap_or_default(),
         Err(fault) => return crate::wrong(&fault),
     };
     let scenario = match options.scenario.as_deref().map(crate::config::read_scenario).transpose() {
@@ -140,8 +136,7 @@ async fn view(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
         ("--within", options.within.is_some()),
         ("--file", options.file.is_some()),
     ];
-    let only_rtsp = only_rtsp.into_iter().find(|(_, given)| *given).map(|(option, _)| option);
-    if let Some(option) = only_rtsp.or(options.login.given()) {
+    if let Some((option, _)) = only_rtsp.into_iter().find(|(_, given)| *given) {
         return Ok(crate::wrong(&format!("{option}: HLS; it is for RTSP; leave it out")));
     }
     let mut wanted = HlsLoad::new(options.url.as_str(), options.sessions);

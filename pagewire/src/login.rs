@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of the verbs that log in at RTSP servers, and the login for a URL.
+//! Options of the verbs that log in at RTSP servers, and the logins for URLs.
 //!
 //! A password comes from the URL, else from the file of `--credentials`, else from the environment.
 //! The rest of the program has a URL without it, so that no message can repeat it.
@@ -20,8 +20,9 @@ use zeroize::Zeroizing;
 #[derive(Args, Clone, Default)]
 pub(crate) struct LoginOptions {
     /// Users and passwords of RTSP servers: a file with a line rtsp://USER:PASSWORD@HOST[:PORT] for
-    /// each, which its owner alone can read (mode 0600). Without a line for a server,
-    /// $PAGEWIRE_RTSP_USER and $PAGEWIRE_RTSP_PASSWORD are taken.
+    /// each (/ # ? and % in a password are written as %2F %23 %3F and %25), which its owner alone
+    /// can read (mode 0600). Without a line for a server, $PAGEWIRE_RTSP_USER and
+    /// $PAGEWIRE_RTSP_PASSWORD are taken.
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
     /// Sends a password also to servers that ask for it in clear text (Basic); everybody on the way
@@ -30,99 +31,151 @@ pub(crate) struct LoginOptions {
     allow_basic: bool,
 }
 
-/// Logins for the servers of URLs.
-pub(crate) struct Logins {
+/// Sources of the logins for RTSP servers.
+struct Logins<V> {
     lines: Vec<CredentialsLine>,
-    environment: Option<UserCredentials>,
+    variable: V,
     allows_basic: bool,
+    /// Logins so far, with their servers. Streams of one server share a login.
+    made: Vec<(Server, ClientLogin)>,
 }
+
+/// Host in small letters, and port.
+type Server = (String, u16);
 
 /// A line of a file of credentials.
 struct CredentialsLine {
-    /// Host in small letters, and port.
-    server: (String, u16),
+    server: Server,
     user: String,
     password: Zeroizing<String>,
 }
 
 impl LoginOptions {
-    /// Returns the name of an option that was given, if any.
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        let basic = self.allow_basic.then_some("--allow-basic");
-        self.credentials.as_ref().map(|_| "--credentials").or(basic)
-    }
-
-    /// Reads the file and the environment.
+    /// Removes users and passwords from URLs; returns a login for each.
     ///
     /// # Errors
     /// The fault, and what to do. It repeats no password.
-    pub(crate) fn read(
+    pub(crate) fn take_off(&self, urls: &mut [String]) -> Result<Vec<ClientLogin>, String> {
+        self.take_off_with(urls, |name| std::env::var_os(name))
+    }
+
+    fn take_off_with(
         &self,
+        urls: &mut [String],
         variable: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Logins, String> {
+    ) -> Result<Vec<ClientLogin>, String> {
+        if !urls.iter().any(|url| is_rtsp(url)) {
+            let basic = self.allow_basic.then_some("--allow-basic");
+            return match self.credentials.as_ref().map(|_| "--credentials").or(basic) {
+                None => Ok(vec![ClientLogin::default(); urls.len()]),
+                Some(option) => {
+                    let shown: Vec<String> =
+                        urls.iter().map(|url| client::without_userinfo(url)).collect();
+                    Err(format!(
+                        "{option}: {}; it is for RTSP; leave it out, or write an rtsp:// address",
+                        shown.join(" ")
+                    ))
+                }
+            };
+        }
         let lines = match &self.credentials {
             Some(path) => read_lines(path)?,
             None => Vec::new(),
         };
-        let text = |name: &str| {
-            let value = variable(name).map(OsString::into_string).transpose();
-            value.map_err(|_| format!("${name}: no UTF-8; set it again"))
-        };
-        let environment = match (text(USER)?, text(PASSWORD)?) {
-            (Some(user), Some(password)) => {
-                let credentials = UserCredentials::new(&user, &Zeroizing::new(password));
-                Some(credentials.map_err(|fault| format!("${USER}: {fault}; set it again"))?)
-            }
-            (None, None) => None,
-            (Some(_), None) => return Err(format!("${PASSWORD}: not set; set it beside ${USER}")),
-            (None, Some(_)) => return Err(format!("${USER}: not set; set it beside ${PASSWORD}")),
-        };
-        Ok(Logins { lines, environment, allows_basic: self.allow_basic })
+        let allows_basic = self.allow_basic;
+        let mut logins = Logins { lines, variable, allows_basic, made: Vec::new() };
+        urls.iter_mut().map(|url| logins.take_off(url)).collect()
     }
 }
 
-impl Logins {
-    /// Returns a URL without its user and password, and the login for its server.
-    ///
-    /// # Errors
-    /// The fault, and what to do. It repeats no password.
-    pub(crate) fn split(&self, url: &str) -> Result<(String, ClientLogin), String> {
-        let is_rtsp = url.get(..SCHEME.len()).is_some_and(|s| s.eq_ignore_ascii_case(SCHEME));
-        if !is_rtsp {
-            return Ok((url.to_owned(), ClientLogin::default()));
+impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
+    fn take_off(&mut self, url: &mut String) -> Result<ClientLogin, String> {
+        if !is_rtsp(url) {
+            return Ok(ClientLogin::default());
         }
-        let shown = || client::without_userinfo(url);
-        let wrong = |fault| format!("URL: {}; {fault}", shown());
-        let (plain, userinfo) = split_userinfo(url).map_err(wrong)?;
-        let credentials = match userinfo {
-            Some(Userinfo { user, password: Some(password) }) => {
-                Some(UserCredentials::new(&user, &password).map_err(wrong)?)
-            }
-            other => self.find(&plain, other.map(|userinfo| userinfo.user)).map_err(wrong)?,
+        let shown = client::without_userinfo(url);
+        let wrong = |fault: String| format!("URL: {shown}; {fault}");
+        if has_broken_password(url) {
+            return Err(wrong(format!("{ESCAPES}, and @ in a path as %40")));
+        }
+        let split = split_userinfo(url).map_err(|fault| wrong(fault.to_string()))?;
+        let (plain, userinfo) = split;
+        *url = plain;
+        let Some(server) = rtsp_server(url) else {
+            // A password without a host would be shown.
+            return Err("URL: no host and port of a server in it; write rtsp://HOST[:PORT]/PATH, \
+                        or rtsp://USER:PASSWORD@HOST[:PORT]/PATH"
+                .to_owned());
         };
+        let credentials = self.credentials(&server, userinfo).map_err(wrong)?;
+        let is_same = |(of, login): &&(Server, ClientLogin)| {
+            *of == server && login.credentials == credentials
+        };
+        if let Some((_, login)) = self.made.iter().find(is_same) {
+            return Ok(login.clone());
+        }
         let mut login = ClientLogin::new(credentials);
         login.allows_basic = self.allows_basic;
-        Ok((plain, login))
+        self.made.push((server, login.clone()));
+        Ok(login)
     }
 
-    /// Returns the credentials for a URL without a password, of this user if one is given.
-    fn find(
+    /// Returns the credentials for a server; `Err` has the fault.
+    fn credentials(
         &self,
-        url: &str,
-        user: Option<String>,
-    ) -> Result<Option<UserCredentials>, client::InvalidUserinfo> {
-        let line = rtsp_server(url).and_then(|server| {
-            self.lines.iter().find(|line| {
-                line.server == server && user.as_ref().is_none_or(|user| *user == line.user)
-            })
-        });
-        match (line, user) {
-            (Some(line), _) => UserCredentials::new(&line.user, &line.password).map(Some),
-            (None, None) => Ok(self.environment.clone()),
-            // Some cameras have a user without a password.
-            (None, Some(user)) => UserCredentials::new(&user, "").map(Some),
+        server: &Server,
+        userinfo: Option<Userinfo>,
+    ) -> Result<Option<UserCredentials>, String> {
+        let new = |user: &str, password: &str| {
+            UserCredentials::new(user, password).map(Some).map_err(|fault| fault.to_string())
+        };
+        let user = match userinfo {
+            Some(Userinfo { user, password: Some(password) }) => return new(&user, &password),
+            Some(Userinfo { user, password: None }) if !user.is_empty() => Some(user),
+            _ => None,
+        };
+        let is_wanted = |found: &str| user.as_ref().is_none_or(|user| user == found);
+        let line = self.lines.iter().find(|line| line.server == *server && is_wanted(&line.user));
+        if let Some(line) = line {
+            return new(&line.user, &line.password);
+        }
+        match (self.environment()?, &user) {
+            (Some((user, password)), _) if is_wanted(&user) => new(&user, &password),
+            (_, None) => Ok(None),
+            (_, Some(_)) => {
+                Err("no password for this user; write rtsp://USER:PASSWORD@HOST (with \
+                                 an empty one, rtsp://USER:@HOST), or a line in a file of \
+                                 --credentials"
+                    .to_owned())
+            }
         }
     }
+
+    /// User and password of the environment; `Err` has the fault.
+    fn environment(&self) -> Result<Option<(String, Zeroizing<String>)>, String> {
+        let text = |name: &str| {
+            let value = (self.variable)(name).map(OsString::into_string).transpose();
+            value.map_err(|_| format!("${name} is no UTF-8; set it again"))
+        };
+        match (text(USER)?, text(PASSWORD)?) {
+            (Some(user), Some(password)) => Ok(Some((user, Zeroizing::new(password)))),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(format!("${USER} is set, and ${PASSWORD} is not; set both")),
+            (None, Some(_)) => Err(format!("${PASSWORD} is set, and ${USER} is not; set both")),
+        }
+    }
+}
+
+fn is_rtsp(url: &str) -> bool {
+    url.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
+}
+
+/// True where a `/`, `#` or `?` that is not escaped seems to end the host within a password: in
+/// `rtsp://anna:1/2@camera/` the host would be `anna`.
+fn has_broken_password(url: &str) -> bool {
+    let rest = &url[SCHEME.len()..];
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    authority.contains(':') && !authority.contains(['@', '[']) && path.contains('@')
 }
 
 /// Reads a file of credentials.
@@ -132,32 +185,51 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
     let unread = |error: io::Error| wrong(&error.to_string(), "name a file that can be read");
     let file = File::open(path).map_err(unread)?;
     let metadata = file.metadata().map_err(unread)?;
-    if metadata.mode() & OTHERS != 0 {
+    // Permissions of a pipe (`<(pass show cameras)`) mean nothing.
+    if metadata.is_file() && metadata.mode() & OTHERS != 0 {
         let found = format!("others can read it (mode {:04o})", metadata.mode() & 0o7777);
         return Err(wrong(&found, "chmod 600 it, and change the passwords that others may know"));
     }
-    let mut text = Zeroizing::new(String::new());
+    // Reserved at once: a buffer that grows leaves copies of passwords in memory.
+    let mut text = Zeroizing::new(String::with_capacity(BYTES_MAX as usize + 1));
     file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(unread)?;
     if text.len() as u64 > BYTES_MAX {
         return Err(wrong(&format!("more than {BYTES_MAX} bytes"), "name a file of credentials"));
     }
-    let lines = text.lines().map(str::trim).enumerate();
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let parsed = lines.map(|(index, line)| {
-        let found = format!("line {}", index + 1);
-        server_login(line).ok_or_else(|| wrong(&found, "write rtsp://USER:PASSWORD@HOST[:PORT]"))
-    });
-    parsed.collect()
+    let mut read: Vec<CredentialsLine> = Vec::new();
+    for (index, line) in text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let number = index + 1;
+        let form = format!("write rtsp://USER:PASSWORD@HOST[:PORT] without a path; {ESCAPES}");
+        let line = credentials_line(line).ok_or_else(|| wrong(&format!("line {number}"), &form))?;
+        let is_same =
+            |other: &&CredentialsLine| other.server == line.server && other.user == line.user;
+        if read.iter().any(|other| is_same(&other)) {
+            let found = format!("line {number}: this user of this server has a line already");
+            return Err(wrong(&found, "leave one out"));
+        }
+        read.push(line);
+    }
+    Ok(read)
 }
 
-fn server_login(line: &str) -> Option<CredentialsLine> {
+fn credentials_line(line: &str) -> Option<CredentialsLine> {
+    if !is_rtsp(line) || has_broken_password(line) {
+        return None;
+    }
     let (plain, userinfo) = split_userinfo(line).ok()?;
     let Userinfo { user, password } = userinfo?;
-    UserCredentials::new(&user, "").ok()?;
+    let host = plain[SCHEME.len()..].trim_end_matches('/');
+    if host.contains(['/', '?', '#']) || UserCredentials::new(&user, "").is_err() {
+        return None;
+    }
     Some(CredentialsLine { server: rtsp_server(&plain)?, user, password: password? })
 }
 
 const SCHEME: &str = "rtsp://";
+const ESCAPES: &str = "write / # ? and % in a password as %2F %23 %3F and %25";
 const USER: &str = "PAGEWIRE_RTSP_USER";
 const PASSWORD: &str = "PAGEWIRE_RTSP_PASSWORD";
 /// Permissions of the group and of others.
@@ -188,30 +260,48 @@ mod tests {
         Some(UserCredentials::new(user, password).unwrap())
     }
 
+    /// The URL without a user, and the credentials.
+    fn taken_off(
+        options: &LoginOptions,
+        url: &str,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<(String, Option<UserCredentials>), String> {
+        let mut urls = [url.to_owned()];
+        let mut logins = options.take_off_with(&mut urls, variable)?;
+        let [url] = urls;
+        Ok((url, logins.remove(0).credentials))
+    }
+
     #[test]
     fn a_password_is_that_of_the_url_then_of_the_file_then_of_the_environment() {
-        let text = "# cameras\nrtsp://anna:p%40ss@cam\n\nrtsp://ben:x@CAM:8554/ignored\n";
+        let text = "# cameras\r\nrtsp://anna:p%40ss@cam\r\n\nrtsp://ben:x@CAM:8554/\n";
         let (_folder, options) = file(text, 0o600);
         let environment = |name: &str| Some(OsString::from(name.to_lowercase()));
-        let logins = options.read(environment).unwrap();
         let variables = || credentials("pagewire_rtsp_user", "pagewire_rtsp_password");
         for (url, plain, found) in [
             ("rtsp://eve:y@cam/a", "rtsp://cam/a", credentials("eve", "y")),
+            ("rtsp://eve:@cam/a", "rtsp://cam/a", credentials("eve", "")),
             ("rtsp://cam/a", "rtsp://cam/a", credentials("anna", "p@ss")),
             ("RTSP://anna@Cam:554/a", "RTSP://Cam:554/a", credentials("anna", "p@ss")),
             ("rtsp://cam:8554/a", "rtsp://cam:8554/a", credentials("ben", "x")),
-            ("rtsp://eve@cam/a", "rtsp://cam/a", credentials("eve", "")),
             ("rtsp://cam:555/a", "rtsp://cam:555/a", variables()),
-            ("rtsp://other/a", "rtsp://other/a", variables()),
+            ("rtsp://@other/a", "rtsp://other/a", variables()),
+            ("rtsp://pagewire_rtsp_user@other/a", "rtsp://other/a", variables()),
+            ("rtsp://[::1]:554/a@b", "rtsp://[::1]:554/a@b", variables()),
         ] {
-            let (split, login) = logins.split(url).unwrap();
-            assert_eq!((split.as_str(), login.credentials), (plain, found), "{url}");
+            let (split, login) = taken_off(&options, url, environment).unwrap();
+            assert_eq!((split.as_str(), login), (plain, found), "{url}");
         }
-        let (_, login) = logins.split("udp://10.0.0.1@239.1.1.1:5004").unwrap();
-        assert_eq!(login.credentials, None);
-        let (url, login) =
-            LoginOptions::default().read(nothing).unwrap().split("rtsp://h").unwrap();
-        assert_eq!((url.as_str(), login.credentials), ("rtsp://h", None));
+        let fault = taken_off(&options, "rtsp://eve@cam/a", environment).unwrap_err();
+        assert!(fault.starts_with("URL: rtsp://…@cam/a; no password for this user"), "{fault}");
+        let (url, login) = taken_off(&LoginOptions::default(), "rtsp://h", nothing).unwrap();
+        assert_eq!((url.as_str(), login), ("rtsp://h", None));
+        let only_user = |name: &str| (name == USER).then(|| OsString::from("anna"));
+        let udp = "udp://10.0.0.1@239.1.1.1:5004";
+        let found = taken_off(&LoginOptions::default(), udp, only_user).unwrap();
+        assert_eq!(found, (udp.to_owned(), None));
+        let fault = taken_off(&options, udp, nothing).unwrap_err();
+        assert!(fault.contains("it is for RTSP"), "{fault}");
     }
 
     #[test]
@@ -220,17 +310,39 @@ mod tests {
             ("rtsp://anna:secret@cam\n", 0o644, "others can read it (mode 0644); chmod 600"),
             ("rtsp://anna:secret@cam\nanna:secret\n", 0o600, ": line 2; write rtsp://USER:PASS"),
             ("rtsp://anna@cam\n", 0o600, ": line 1; write rtsp://USER:PASSWORD@HOST[:PORT]"),
+            ("rtsp://anna:secret@cam/live\n", 0o600, ": line 1; write rtsp://USER:PASSWORD@HOST"),
+            ("rtsp://anna:1/secret@cam\n", 0o600, ": line 1; write rtsp://USER:PASSWORD@HOST"),
+            ("rtsp://a:secret@c\nrtsp://a:x@C:554\n", 0o600, "line 2: this user of this server"),
             ("rtsp://a%0d%0ab:secret@cam\n", 0o600, ": line 1; write rtsp://USER:PASSWORD@HOST"),
         ] {
             let (_folder, options) = file(text, mode);
-            let fault = options.read(nothing).err().expect(text);
+            let fault = taken_off(&options, "rtsp://cam/", nothing).unwrap_err();
             assert!(fault.contains(found) && !fault.contains("secret"), "{fault}");
         }
         let only_user = |name: &str| (name == USER).then(|| OsString::from("anna"));
-        let fault = LoginOptions::default().read(only_user).err().unwrap();
-        assert!(fault.starts_with("$PAGEWIRE_RTSP_PASSWORD: not set"), "{fault}");
-        let logins = LoginOptions::default().read(nothing).unwrap();
-        let fault = logins.split("rtsp://anna:secret%FF@cam/a").unwrap_err();
-        assert!(fault.starts_with("URL: rtsp://…@cam/a; user or password is not UTF-8"), "{fault}");
+        let options = LoginOptions::default();
+        let fault = taken_off(&options, "rtsp://cam/", only_user).unwrap_err();
+        assert!(fault.contains("$PAGEWIRE_RTSP_PASSWORD is not; set both"), "{fault}");
+        for (url, found) in [
+            ("rtsp://anna:secret%FF@cam/a", "URL: rtsp://…@cam/a; user or password is not UTF-8"),
+            ("rtsp://anna:12/secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a passwo"),
+            ("rtsp://anna:secret", "URL: no host and port of a server in it; write rtsp://HOST"),
+            ("rtsp://anna:#secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a password"),
+        ] {
+            let fault = taken_off(&options, url, nothing).unwrap_err();
+            assert!(fault.starts_with(found) && !fault.contains("secret"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn streams_of_one_server_share_a_login() {
+        let mut urls =
+            ["rtsp://a:p@cam/1", "rtsp://a:p@CAM:554/2", "rtsp://a:q@cam/3"].map(str::to_owned);
+        let mut logins =
+            Logins { lines: Vec::new(), variable: nothing, allows_basic: false, made: Vec::new() };
+        for url in &mut urls {
+            logins.take_off(url).unwrap();
+        }
+        assert_eq!(logins.made.len(), 2, "by server and password");
     }
 }

@@ -95,7 +95,8 @@ enum Verb {
 fn main() -> ExitCode {
     let line: Vec<std::ffi::OsString> = std::env::args_os().collect();
     // A server has a configuration file and an environment besides its command line.
-    if let Some(sources) = config::Sources::of_line(&line, Box::new(variable)) {
+    if let Some(sources) = config::Sources::of_line(&line, Box::new(|name| std::env::var_os(name)))
+    {
         return match sources.load() {
             Ok(loaded) => match log::start(&loaded.log, loaded.log_format) {
                 Ok(()) => serve::run(loaded, sources),
@@ -104,8 +105,15 @@ fn main() -> ExitCode {
             Err(unusable) => unusable.report(),
         };
     }
-    let concealed = process_title::conceal_passwords();
-    let arguments = Arguments::parse_from(line);
+    let concealed = process_title::conceal_passwords(&line);
+    let arguments = match Arguments::try_parse_from(&line) {
+        Ok(arguments) => arguments,
+        Err(error) if process_title::has_passwords(&line) => {
+            eprint!("{}", process_title::masked(&error.render().to_string()));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
     if let Err(fault) = log::start(&arguments.log, arguments.log_format) {
         return wrong(&format!("--log {}: {fault}", arguments.log));
     }
@@ -139,20 +147,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads a variable of the environment.
-fn variable(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name)
-}
-
 /// Reports a wrong command line; exit status 2.
 fn wrong(message: &str) -> ExitCode {
-    eprintln!("pagewire: {}", Escaped(message));
+    eprintln!("pagewire: {}", Escaped(process_title::masked(message)));
     ExitCode::from(2)
 }
 
 /// Reports an error; exit status 2 where the command line is at fault, otherwise 1.
 fn failed(error: &(impl std::fmt::Display + ?Sized), is_caller: bool) -> ExitCode {
-    eprintln!("pagewire: {}", Escaped(error));
+    eprintln!("pagewire: {}", Escaped(process_title::masked(&error.to_string())));
     ExitCode::from(if is_caller { 2 } else { 1 })
 }
 

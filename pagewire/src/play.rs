@@ -97,12 +97,8 @@ impl ViewerOptions {
 }
 
 pub(crate) fn run(mut options: Options) -> ExitCode {
-    let login = options.login.read(crate::variable).and_then(|logins| logins.split(&options.url));
-    let login = match login {
-        Ok((url, login)) => {
-            options.url = url;
-            login
-        }
+    let login = match options.login.take_off(std::slice::from_mut(&mut options.url)) {
+        Ok(logins) => logins.into_iter().next().unwrap_or_default(),
         Err(fault) => return crate::wrong(&fault),
     };
     let runtime = match crate::runtime() {
@@ -119,14 +115,7 @@ pub(crate) fn run(mut options: Options) -> ExitCode {
                 client::without_userinfo(&options.url)
             )));
         }
-        let scheme = Scheme::of(&options.url)?;
-        if let Some(option) = options.login.given().filter(|_| scheme != Scheme::Rtsp) {
-            return Ok(crate::wrong(&format!(
-                "{option}: {}; it is for RTSP; leave it out, or write an rtsp:// address",
-                options.url
-            )));
-        }
-        match scheme {
+        match Scheme::of(&options.url)? {
             Scheme::Http if is_hls => present(&options).await,
             Scheme::Rtsp => stream(&options, login).await,
             Scheme::Http => fetch(&options).await,

@@ -47,7 +47,7 @@ use crate::writer::{StreamFiles, SyncPolicy, WriteStats, Writer};
 pub struct RecordOptions {
     /// URLs: see [`StreamSource::parse`].
     pub urls: Vec<String>,
-    /// Logins at the servers of these URLs, in the same order; empty for none.
+    /// Logins at the servers of these URLs, in the same order and as many; empty for none.
     pub logins: Vec<ClientLogin>,
     /// Pattern of the files' names, with the placeholders `{stream}`, `{index}`, `{number}` and
     /// `{time}`. If `None`, no file is written.
@@ -387,6 +387,10 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
     let row =
         |url: &String| Ok(RecordedInput { url: url.clone(), source: StreamSource::parse(url)? });
     let rows = options.urls.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
+    if !options.logins.is_empty() && options.logins.len() != rows.len() {
+        let found = format!("{} logins for {} of them", options.logins.len(), rows.len());
+        return Err(wrong(found, "give as many, or none"));
+    }
     if rows.is_empty() || rows.len() > STREAMS_MAX {
         return Err(wrong(format!("{} of them", rows.len()), "write 1 to 4096"));
     }

@@ -121,21 +121,23 @@ impl RecordingSession<'_> {
             let ended = self.session(&mut history, &mut stopped).await;
             // The path binds another port for the next session, if there is one.
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
-            let wait_min = match &ended {
-                SessionEnd::Refused { kind, .. } => kind.wait_min(),
-                _ => Duration::ZERO,
+            let kind = match &ended {
+                SessionEnd::Refused { kind, .. } => Some(*kind),
+                _ => None,
             };
             let why = match self.next(&mut history, ended) {
                 Ok(why) => why,
                 Err(is_over) => return self.is_over.store(is_over, Ordering::Relaxed),
             };
-            tracing::warn!("{}: {why}; asking again", self.url);
-            *lock(self.trouble) = Some(why);
             if self.sessions.load(Ordering::Relaxed) > before {
                 wait = BACKOFF_MIN;
             }
+            let asked_in = kind.map_or(wait, |kind| kind.wait(wait));
+            let seconds = asked_in.as_secs();
+            tracing::warn!("{}: {why}; asking again in {seconds} s", self.url);
+            *lock(self.trouble) = Some(why);
             tokio::select! {
-                () = sleep(wait.max(wait_min)) => {}
+                () = sleep(asked_in) => {}
                 _ = stopped.changed() => return,
             }
             wait = (wait * 2).min(BACKOFF_MAX);
@@ -184,7 +186,11 @@ impl RecordingSession<'_> {
     fn refused(&self, error: client::Error) -> SessionEnd {
         let why = match &error {
             client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
-                format!("{error}; {}", by_ffmpeg(self.url, offered))
+                let url = match self.login.credentials {
+                    Some(_) => self.url.replacen("://", "://USER:PASSWORD@", 1),
+                    None => self.url.to_owned(),
+                };
+                format!("{error}; {}", by_ffmpeg(&url, offered))
             }
             _ => error.to_string(),
         };

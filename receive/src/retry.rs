@@ -5,8 +5,9 @@
 //! |---|---|---|
 //! | no connection, or it broke; no answer; 408, 429, 453, 503, 504 | temporary | every source |
 //! | 404, 410, 454, 455, 457, 500, 502 and other 5xx | absent | live sources |
-//! | 3xx, other 4xx (403, 461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
-//! | 401: wrong password, none, or no supported way to log in | login | live, once played; slowly |
+//! | 3xx, other 4xx (461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
+//! | 403; 401: wrong password, none, or no supported login | login | live, once played; slowly |
+//! | no reply to the first request with a password | unanswered | every source; slowly |
 //!
 //! A source is live by the setting of the recording, or if its description announces no end of its
 //! range. An unresolvable host name is temporary, too: a recorder may start before its network.
@@ -16,7 +17,7 @@
 
 use std::time::Duration;
 
-use client::Error;
+use client::{Error, LOGIN_WAIT, LoginRefusal};
 
 /// Kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(crate) enum RefusalKind {
     Permanent,
     /// The server refuses the login. Cameras lock an account after a few wrong passwords.
     Login,
+    /// The server does not reply to the login.
+    Unanswered,
 }
 
 impl RefusalKind {
@@ -36,6 +39,7 @@ impl RefusalKind {
     pub(crate) fn of(error: &Error) -> RefusalKind {
         match error {
             Error::Refused { status, .. } => RefusalKind::of_status(*status),
+            Error::Login { reason: LoginRefusal::Unanswered(_), .. } => RefusalKind::Unanswered,
             Error::Login { .. } => RefusalKind::Login,
             Error::Host { .. } | Error::Lost { .. } => RefusalKind::Temporary,
             _ => RefusalKind::Permanent,
@@ -46,6 +50,7 @@ impl RefusalKind {
         match status {
             408 | 429 | 453 | 503 | 504 => RefusalKind::Temporary,
             404 | 410 | 454 | 455 | 457 => RefusalKind::Absent,
+            403 => RefusalKind::Login,
             501 | 505 | 551 => RefusalKind::Permanent,
             500.. => RefusalKind::Absent,
             _ => RefusalKind::Permanent,
@@ -55,23 +60,20 @@ impl RefusalKind {
     /// True if the server is asked again.
     pub(crate) fn is_retried(self, is_live: bool, has_played: bool) -> bool {
         match self {
-            RefusalKind::Temporary => true,
+            RefusalKind::Temporary | RefusalKind::Unanswered => true,
             RefusalKind::Absent => is_live,
             RefusalKind::Permanent | RefusalKind::Login => is_live && has_played,
         }
     }
 
-    /// Least time before the server is asked again.
-    pub(crate) fn wait_min(self) -> Duration {
+    /// Time before the server is asked again, where it is `backoff` for others.
+    pub(crate) fn wait(self, backoff: Duration) -> Duration {
         match self {
-            RefusalKind::Login => LOGIN_WAIT,
-            _ => Duration::ZERO,
+            RefusalKind::Login | RefusalKind::Unanswered => backoff.max(LOGIN_WAIT),
+            _ => backoff,
         }
     }
 }
-
-/// Three wrong passwords in half an hour: cameras lock an account after five or more.
-const LOGIN_WAIT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -81,7 +83,7 @@ mod tests {
     fn statuses_stand_as_long_as_the_table_says() {
         for (status, kind) in [
             (301, RefusalKind::Permanent),
-            (403, RefusalKind::Permanent),
+            (403, RefusalKind::Login),
             (404, RefusalKind::Absent),
             (453, RefusalKind::Temporary),
             (454, RefusalKind::Absent),
@@ -102,12 +104,17 @@ mod tests {
 
     #[test]
     fn a_refused_login_is_tried_again_slowly() {
-        let reason = client::LoginRefusal::WrongPassword;
+        let reason = LoginRefusal::WrongPassword;
         let error = Error::Login { peer: String::new(), request: "DESCRIBE".to_owned(), reason };
         let kind = RefusalKind::of(&error);
         assert!(!kind.is_retried(true, false) && kind.is_retried(true, true));
-        assert!(kind.wait_min() >= Duration::from_secs(600));
-        assert_eq!(RefusalKind::Temporary.wait_min(), Duration::ZERO);
+        let second = Duration::from_secs(1);
+        assert_eq!(kind.wait(second), Duration::from_secs(600));
+        assert_eq!(RefusalKind::Temporary.wait(second), second);
+        let reason = LoginRefusal::Unanswered(String::new());
+        let error = Error::Login { peer: String::new(), request: "DESCRIBE".to_owned(), reason };
+        let kind = RefusalKind::of(&error);
+        assert!(kind.is_retried(false, false) && kind.wait(second) == LOGIN_WAIT);
     }
 
     #[test]

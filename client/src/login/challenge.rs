@@ -2,8 +2,8 @@
 //! Parses the challenges of a 401 reply and chooses the strongest one that can be answered.
 //!
 //! The crate `http-auth` parses the list. It accepts ASCII alone, and cameras have names in other
-//! letters: other bytes are masked for it, and put back afterwards. A fault in the list ends it;
-//! the challenges before the fault count.
+//! letters: other bytes are masked for it, and put back afterwards. Behind a fault in the list,
+//! such as a challenge of a form of its own, the next challenge of Digest is looked for.
 //!
 //! Sources: RFC 7235 §4.1, RFC 7616 §3.3, §3.7; RFC 2069 §2.1.1; RFC 7617 §2.
 
@@ -27,12 +27,18 @@ pub enum ChallengeFault {
     /// The reply has no challenge.
     #[error("it names no way to log in (WWW-Authenticate)")]
     Absent,
-    /// Basic is the only challenge, and is not allowed.
+    /// Basic is the only challenge that is supported, and is not allowed.
     #[error(
-        "it asks for the password in clear text (Basic), which everybody on the way can read; with \
-         --allow-basic it is sent"
+        "it asks for the password in clear text (Basic){or_by}, which everybody on the way can \
+         read; with --allow-basic it is sent"
     )]
-    BasicAlone,
+    BasicAlone {
+        /// Other challenges, which are not supported: empty, or ` or for a login by …`.
+        or_by: String,
+    },
+    /// A user for Basic contains a colon, which would end it (RFC 7617 §2).
+    #[error("it asks for Basic, which cannot send a user with a colon; write another user")]
+    BasicUser,
     /// The challenges that were found are not supported.
     #[error(
         "it asks for a login by {0}; supported are Digest (MD5, SHA-256 and SHA-512-256, with \
@@ -50,12 +56,15 @@ pub(super) fn choose(field: &str, allows_basic: bool) -> Result<Challenge, Chall
         let found = format!("{} bytes, and {FIELD_BYTES_MAX} are the most", field.len());
         return Err(ChallengeFault::Malformed(found));
     }
+    if field.contains(char::REPLACEMENT_CHARACTER) {
+        // Its hash would be wrong, and count as a wrong password.
+        return Err(ChallengeFault::Malformed("it is not UTF-8".to_owned()));
+    }
     let masked: String =
         field.bytes().map(|byte| if byte.is_ascii() { char::from(byte) } else { MASK }).collect();
     let list = ChallengeList { field, masked: &masked };
-    let challenges = ChallengeParser::new(&masked).map_while(Result::ok);
     let (mut best, mut has_basic, mut unsupported) = (None::<DigestChallenge>, false, Vec::new());
-    for challenge in challenges {
+    for challenge in list.challenges() {
         if challenge.scheme.eq_ignore_ascii_case("Basic") {
             has_basic = true;
         } else if !challenge.scheme.eq_ignore_ascii_case("Digest") {
@@ -73,13 +82,21 @@ pub(super) fn choose(field: &str, allows_basic: bool) -> Result<Challenge, Chall
     match best {
         Some(digest) => Ok(Challenge::Digest(digest)),
         None if has_basic && allows_basic => Ok(Challenge::Basic),
-        None if has_basic => Err(ChallengeFault::BasicAlone),
-        None if !unsupported.is_empty() => {
-            Err(ChallengeFault::Unsupported(one_line(&unsupported.join(", "), CHARS_SHOWN)))
+        None if has_basic => {
+            let or_by = match unsupported.is_empty() {
+                true => String::new(),
+                false => format!(" or for a login by {}", shown(&unsupported)),
+            };
+            Err(ChallengeFault::BasicAlone { or_by })
         }
+        None if !unsupported.is_empty() => Err(ChallengeFault::Unsupported(shown(&unsupported))),
         None if field.trim().is_empty() => Err(ChallengeFault::Absent),
         None => Err(ChallengeFault::Malformed(one_line(field, CHARS_SHOWN))),
     }
+}
+
+fn shown(names: &[String]) -> String {
+    one_line(&names.join(", "), CHARS_SHOWN)
 }
 
 /// A list of challenges, and its ASCII form of equal length.
@@ -88,7 +105,26 @@ struct ChallengeList<'a> {
     masked: &'a str,
 }
 
-impl ChallengeList<'_> {
+impl<'a> ChallengeList<'a> {
+    /// The challenges that can be read.
+    fn challenges(&self) -> Vec<ChallengeRef<'a>> {
+        let mut found = Vec::new();
+        let mut starts =
+            self.masked.match_indices(DIGEST).map(|(at, _)| at).skip_while(|at| *at == 0);
+        let mut start = Some(0);
+        while let Some(at) = start {
+            let mut is_whole = true;
+            for challenge in ChallengeParser::new(&self.masked[at..]) {
+                match challenge {
+                    Ok(challenge) => found.push(challenge),
+                    Err(_) => is_whole = false,
+                }
+            }
+            start = if is_whole { None } else { starts.next() };
+        }
+        found
+    }
+
     /// Reads a challenge of Digest. `Err` has a name for what is not supported.
     fn digest(&self, challenge: &ChallengeRef<'_>) -> Result<DigestChallenge, String> {
         let param = |name: &str| {
@@ -137,6 +173,7 @@ impl ChallengeList<'_> {
     }
 }
 
+const DIGEST: &str = "Digest ";
 const SESSION: &str = "-sess";
 const MASK: char = 'x';
 /// Half of what a reply may have in all its fields.
@@ -179,6 +216,7 @@ mod tests {
             "digest realm=\"LIVE555 Streaming Media\",nonce=\"0e\" , algorithm=\"MD5\"",
             "Digest realm=\"ClientLogin to 9f\", nonce=\"8bf2a1\",, stale=FALSE, x=y",
             "Digest nonce=\"8bf2a1\", realm=\"a\", broken",
+            "Negotiate abcd==, Basic realm=IP Camera x, Digest realm=\"a\", nonce=\"8bf2a1\"",
         ] {
             let found = digest(field);
             assert!(!found.is_stale && !found.nonce.is_empty(), "{field}");
@@ -196,6 +234,8 @@ mod tests {
         for (field, found) in [
             ("", "it names no way to log in"),
             ("Basic realm=\"a\"", "it asks for the password in clear text (Basic)"),
+            ("Basic realm=\"a\", NTLM", "text (Basic) or for a login by NTLM, which everybody"),
+            ("Digest realm=\"\u{fffd}\", nonce=\"n\"", "cannot be read: it is not UTF-8"),
             ("NTLM, Negotiate", "it asks for a login by NTLM, Negotiate; supported are Digest"),
             ("Digest realm=\"a\", nonce=\"n\", algorithm=TIGER", "a login by Digest of TIGER;"),
             ("Digest realm=\"a\", nonce=\"n\", qop=\"auth-int\"", "by Digest of qop=auth-int;"),

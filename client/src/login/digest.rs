@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::credentials::UserCredentials;
 use crate::random::random_u32;
 
-/// Hash function of Digest, the weakest first.
+/// Hash function of Digest, the least preferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DigestHash {
     Md5,
@@ -109,6 +109,7 @@ impl DigestAnswers {
         };
         let keyed = Zeroizing::new(format!("{}:{plain_nonce}:{middle}{second}", *first));
         let response = hash.hex(&keyed);
+        let uri = escaped(uri);
         let shown_user = match challenge.hashes_user {
             true => hash.hex(&format!("{user}:{plain_realm}")),
             false => escaped(user),
@@ -236,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn quotes_of_a_user_cannot_leave_their_field() {
+    fn quotes_cannot_leave_their_field() {
         let field = "Digest realm=\"a \\\"b\\\"\", nonce=\"n\"";
-        let value = answer(field, "", ("x\", uri=\"/b\\", "p"), ("GET", "/a"));
-        let shown = r#"username="x\", uri=\"/b\\", realm="a \"b\"", nonce="n", uri="/a","#;
+        let value = answer(field, "", ("x\", uri=\"/b\\", "p"), ("GET", "/a\""));
+        let shown = r#"username="x\", uri=\"/b\\", realm="a \"b\"", nonce="n", uri="/a\"","#;
         assert!(value.contains(shown), "{value}");
     }
 }

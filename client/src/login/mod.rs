@@ -3,10 +3,13 @@
 //! of one connection.
 //!
 //! No request carries an answer before the server has sent a challenge. From then on every request
-//! does, so that a challenge costs one round trip a connection. A password that the server refuses
-//! is sent once: cameras lock an account after a few failures. The same request is repeated only
-//! where the nonce is at fault: `stale=true`, or another nonce from a server that has accepted the
-//! password before (nonces for one request each), and twice at most.
+//! does, so that a challenge costs one round trip a connection.
+//!
+//! Cameras lock an account after a few wrong passwords. So a password that a server refuses is sent
+//! once: all connections with clones of one [`ClientLogin`] wait for the first answer, and send
+//! none for [`LOGIN_WAIT`] where it was refused. The same request is repeated only where the nonce
+//! is at fault: `stale=true`, twice in a row at most, or another nonce from a server that has
+//! accepted the password on this connection (nonces for one request each), once.
 //!
 //! Digest is preferred to Basic, and SHA-256 to MD5. Basic shows the password to everybody on the
 //! way, and is answered only where [`ClientLogin::allows_basic`] is set.
@@ -21,8 +24,13 @@ mod challenge;
 mod credentials;
 mod digest;
 
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use tokio::sync::OwnedMutexGuard;
+use zeroize::Zeroizing;
 
 use self::challenge::Challenge;
 use self::digest::DigestAnswers;
@@ -32,7 +40,8 @@ pub use self::credentials::{
     InvalidUserinfo, UserCredentials, Userinfo, rtsp_server, split_userinfo,
 };
 
-/// Login of a client at one server: its answers to challenges.
+/// User and password for one server, and the ways in which they may be sent. Clones share the
+/// knowledge whether the server accepts them.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ClientLogin {
@@ -40,12 +49,58 @@ pub struct ClientLogin {
     pub credentials: Option<UserCredentials>,
     /// Answers Basic, too.
     pub allows_basic: bool,
+    is_redirected: bool,
+    shared: Arc<SharedLogin>,
 }
 
 impl ClientLogin {
     /// A login with these credentials, by Digest alone.
     pub fn new(credentials: Option<UserCredentials>) -> ClientLogin {
-        ClientLogin { credentials, allows_basic: false }
+        ClientLogin { credentials, ..ClientLogin::default() }
+    }
+
+    /// The login for another server, to which the one of the URL has redirected.
+    pub(crate) fn redirected() -> ClientLogin {
+        ClientLogin { is_redirected: true, ..ClientLogin::default() }
+    }
+}
+
+/// State of a login at a server, shared by its connections.
+#[derive(Debug, Default)]
+struct SharedLogin {
+    known: std::sync::Mutex<Known>,
+    /// Held by the connection that tries the password.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Knowledge about a password.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Known {
+    #[default]
+    Untried,
+    Accepted {
+        until: Instant,
+    },
+    Refused {
+        until: Instant,
+    },
+}
+
+impl SharedLogin {
+    /// The knowledge that has not expired.
+    fn known(&self) -> Known {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Known::Accepted { until } | Known::Refused { until } if until <= Instant::now() => {
+                *known = Known::Untried;
+            }
+            _ => {}
+        }
+        *known
+    }
+
+    fn set(&self, known: Known) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 }
 
@@ -59,11 +114,29 @@ pub enum LoginRefusal {
          rtsp://USER:PASSWORD@HOST/PATH, or a line for it in a file of --credentials"
     )]
     NoCredentials,
+    /// The server is not the one of the URL.
+    #[error(
+        "it asks for a password, and is not the server of the address, which redirected here: \
+         credentials are not sent to it; write its own address"
+    )]
+    Redirected,
     /// The server refused the credentials.
-    #[error("wrong user or password")]
+    #[error(
+        "wrong user or password; correct it before another try: cameras lock an account after a \
+         few"
+    )]
     WrongPassword,
+    /// The server accepted the credentials for a request, and refused another one.
+    #[error(
+        "it accepted the password before, and refuses this request: the user may lack the right \
+         to it, or the password has changed"
+    )]
+    NotPermitted,
+    /// The server ended the connection, or did not answer, where it was sent the first answer.
+    #[error("no reply to the password: {0}")]
+    Unanswered(String),
     /// The server found a nonce stale again and again.
-    #[error("it refuses each answer to its challenges as stale")]
+    #[error("it calls each answer to its challenges stale; see whether its clock is right")]
     Stale,
     /// The challenge cannot be answered.
     #[error("{0}")]
@@ -78,8 +151,11 @@ pub(crate) struct ConnectionLogin {
     answers: Option<Answers>,
     /// The server has granted a request that carried an answer.
     is_accepted: bool,
-    /// The server has refused the password, which is not sent again.
-    is_refused: bool,
+    /// Answers to the newest challenge of their time that were refused since the server has last
+    /// granted a request.
+    refused_answers: u32,
+    /// Reason why no request carries an answer any more.
+    refusal: Option<LoginRefusal>,
 }
 
 #[derive(Debug)]
@@ -88,87 +164,191 @@ enum Answers {
     Digest(Box<DigestAnswers>),
 }
 
+/// The answer that a request carried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SentAnswer {
+    Basic,
+    /// With this nonce.
+    Digest(String),
+}
+
 impl ConnectionLogin {
     pub(crate) fn new(login: ClientLogin) -> ConnectionLogin {
-        ConnectionLogin { login, answers: None, is_accepted: false, is_refused: false }
+        let (answers, is_accepted, refused_answers, refusal) = (None, false, 0, None);
+        ConnectionLogin { login, answers, is_accepted, refused_answers, refusal }
+    }
+
+    /// Waits until no other connection tries the password; the next answer is sent while the result
+    /// is held. `None` where the password is known to be right, or no answer will be sent.
+    ///
+    /// # Errors
+    /// The server has refused the password.
+    pub(crate) async fn turn(&mut self) -> Result<Option<OwnedMutexGuard<()>>, LoginRefusal> {
+        let is_accepted = |known| matches!(known, Known::Accepted { .. });
+        if self.answers.is_none() || is_accepted(self.login.shared.known()) {
+            return Ok(None);
+        }
+        let turn = self.login.shared.turn.clone().lock_owned().await;
+        match self.login.shared.known() {
+            Known::Refused { .. } => Err(self.refuse(LoginRefusal::WrongPassword)),
+            _ => Ok(Some(turn)),
+        }
     }
 
     /// Adds the Authorization field to a request without a body, if the server has sent a
-    /// challenge.
-    pub(crate) fn authorize(&mut self, request: &[u8]) -> Vec<u8> {
+    /// challenge; returns the answer in it, too.
+    pub(crate) fn authorize(&mut self, request: &[u8]) -> (Vec<u8>, Option<SentAnswer>) {
         let mut authorized = request.to_vec();
         let Some((answers, credentials)) =
             self.answers.as_mut().zip(self.login.credentials.as_ref())
         else {
-            return authorized;
+            return (authorized, None);
         };
         let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let line = str::from_utf8(line).unwrap_or_default();
         let mut words = line.split(' ');
         let (method, uri) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let value = match answers {
-            Answers::Basic => basic(credentials),
+            Answers::Basic => format!("Basic {}", *pair(credentials)),
             Answers::Digest(answers) => answers.next(credentials, method, uri),
         };
         // In place of the empty line that ends the request.
         authorized.truncate(request.len() - LINE_END.len());
         authorized.extend_from_slice(format!("Authorization: {value}\r\n\r\n").as_bytes());
-        authorized
+        (authorized, self.sent_now())
     }
 
     /// Notes that the server granted a request.
-    pub(crate) fn note_granted(&mut self) {
-        self.is_accepted |= self.answers.is_some();
+    pub(crate) fn note_granted(&mut self, sent: Option<&SentAnswer>) {
+        self.refused_answers = 0;
+        if sent.is_some() {
+            self.is_accepted = true;
+            self.login.shared.set(Known::Accepted { until: Instant::now() + ACCEPTED_FOR });
+        }
     }
 
-    /// Accepts the WWW-Authenticate field of a 401 reply: the next request will carry an answer to
-    /// it. Several fields are joined by commas.
+    /// Accepts the WWW-Authenticate field of a 401 reply to a request that carried `sent`: the next
+    /// request will carry an answer to it. Several fields are joined by commas.
     ///
     /// # Errors
-    /// A challenge that cannot be answered, or that refuses the last answer: no request carries an
-    /// answer from then on.
-    pub(crate) fn accept_challenge(&mut self, field: Option<&str>) -> Result<(), LoginRefusal> {
-        if self.login.credentials.is_none() {
-            return Err(LoginRefusal::NoCredentials);
+    /// A challenge that cannot be answered, or that refuses the answer. Unless the server has
+    /// accepted the password before, no request carries an answer from then on.
+    pub(crate) fn accept_challenge(
+        &mut self,
+        field: Option<&str>,
+        sent: Option<&SentAnswer>,
+    ) -> Result<(), LoginRefusal> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
         }
-        let challenge = challenge::choose(field.unwrap_or_default(), self.login.allows_basic);
-        let is_first = self.answers.is_none() && !self.is_refused;
-        let challenge = match challenge {
-            Err(fault) if is_first => return Err(LoginRefusal::Challenge(fault)),
-            Ok(challenge) if is_first || self.is_retried(&challenge) => challenge,
-            _ => {
-                (self.answers, self.is_refused) = (None, true);
-                return Err(LoginRefusal::WrongPassword);
-            }
+        let Some(credentials) = &self.login.credentials else {
+            return Err(match self.login.is_redirected {
+                true => LoginRefusal::Redirected,
+                false => LoginRefusal::NoCredentials,
+            });
         };
-        self.answers = Some(match challenge {
-            Challenge::Basic => Answers::Basic,
-            Challenge::Digest(challenge) => {
-                Answers::Digest(Box::new(DigestAnswers::new(challenge)))
+        let chosen = challenge::choose(field.unwrap_or_default(), self.login.allows_basic);
+        let challenge = match chosen {
+            Ok(Challenge::Basic) if credentials.user.contains(':') => {
+                Err(LoginRefusal::Challenge(ChallengeFault::BasicUser))
             }
-        });
-        Ok(())
+            chosen => chosen.map_err(LoginRefusal::Challenge),
+        };
+        let Some(sent) = sent else {
+            self.answer(challenge?);
+            return Ok(());
+        };
+        // The refusal of an older answer is no news.
+        let is_newest = self.sent_now().as_ref() == Some(sent);
+        self.refused_answers += u32::from(is_newest);
+        let (refused_max, reason) = match (&challenge, sent) {
+            (Ok(Challenge::Digest(challenge)), SentAnswer::Digest(_)) if challenge.is_stale => {
+                (STALE_MAX, LoginRefusal::Stale)
+            }
+            // A tunnel may ask for another scheme than the requests in it.
+            (Ok(Challenge::Digest(challenge)), sent)
+                if self.is_accepted && *sent != SentAnswer::Digest(challenge.nonce.clone()) =>
+            {
+                (RENEWED_MAX, LoginRefusal::NotPermitted)
+            }
+            (Ok(Challenge::Basic), SentAnswer::Digest(_)) if self.is_accepted => {
+                (RENEWED_MAX, LoginRefusal::NotPermitted)
+            }
+            _ if self.is_accepted && self.refused_answers <= STALE_MAX => {
+                return Err(LoginRefusal::NotPermitted);
+            }
+            _ if self.is_accepted => return Err(self.refuse(LoginRefusal::NotPermitted)),
+            _ => return Err(self.refuse(LoginRefusal::WrongPassword)),
+        };
+        match challenge {
+            Ok(challenge) if self.refused_answers <= refused_max => {
+                self.answer(challenge);
+                Ok(())
+            }
+            _ => Err(self.refuse(reason)),
+        }
     }
 
-    /// True if a challenge to a request with an answer only concerns its nonce.
-    fn is_retried(&self, challenge: &Challenge) -> bool {
-        let (Challenge::Digest(challenge), Some(Answers::Digest(before))) =
-            (challenge, &self.answers)
-        else {
-            return false;
-        };
-        challenge.is_stale || self.is_accepted && before.nonce() != challenge.nonce
+    /// The answer that the next request carries.
+    fn sent_now(&self) -> Option<SentAnswer> {
+        self.answers.as_ref().map(|answers| match answers {
+            Answers::Basic => SentAnswer::Basic,
+            Answers::Digest(answers) => SentAnswer::Digest(answers.nonce().to_owned()),
+        })
+    }
+
+    /// True if a request carried an answer, and the server has accepted none yet.
+    pub(crate) fn is_first(&self, sent: Option<&SentAnswer>) -> bool {
+        sent.is_some() && !self.is_accepted
+    }
+
+    /// Masks an answer of Basic in a text of the server, which may repeat the request.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        match &self.login.credentials {
+            Some(credentials) if self.login.allows_basic => text.replace(&*pair(credentials), "…"),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// Answers a challenge from the next request on, unless it is answered already.
+    fn answer(&mut self, challenge: Challenge) {
+        match (challenge, &self.answers) {
+            (Challenge::Digest(challenge), Some(Answers::Digest(answers)))
+                if answers.nonce() == challenge.nonce => {}
+            (Challenge::Digest(challenge), _) => {
+                let answers = DigestAnswers::new(challenge);
+                self.answers = Some(Answers::Digest(Box::new(answers)));
+            }
+            (Challenge::Basic, _) => self.answers = Some(Answers::Basic),
+        }
+    }
+
+    /// Sends no answer from now on.
+    fn refuse(&mut self, reason: LoginRefusal) -> LoginRefusal {
+        if reason == LoginRefusal::WrongPassword && self.refused_answers > 0 {
+            self.login.shared.set(Known::Refused { until: Instant::now() + LOGIN_WAIT });
+        }
+        self.answers = None;
+        self.refusal = Some(reason.clone());
+        reason
     }
 }
 
-/// RFC 7617 §2.
-fn basic(credentials: &UserCredentials) -> String {
-    let pair = zeroize::Zeroizing::new(format!("{}:{}", credentials.user, credentials.password()));
-    format!("Basic {}", STANDARD.encode(pair.as_bytes()))
+/// User and password as Basic has them (RFC 7617 §2).
+fn pair(credentials: &UserCredentials) -> Zeroizing<String> {
+    let pair = Zeroizing::new(format!("{}:{}", credentials.user, credentials.password()));
+    Zeroizing::new(STANDARD.encode(pair.as_bytes()))
 }
 
-/// Answers to challenges of one request: to the first, and to two of stale nonces.
-pub(crate) const ANSWERS_MAX: u32 = 3;
+/// Time for which a server that has refused a password is not sent it again: with three tries in
+/// half an hour no camera is known to lock an account.
+pub const LOGIN_WAIT: Duration = Duration::from_secs(600);
+/// Time for which a password that was accepted is sent without waiting for another connection.
+const ACCEPTED_FOR: Duration = Duration::from_secs(60);
+/// Answers in a row that a server may call stale and have repeated.
+const STALE_MAX: u32 = 2;
+/// Answers in a row that it may refuse for a nonce that is no longer its own.
+const RENEWED_MAX: u32 = 1;
 const LINE_END: &str = "\r\n";
 
 #[cfg(test)]
@@ -177,24 +357,40 @@ mod tests {
 
     const REQUEST: &[u8] = b"DESCRIBE rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\n\r\n";
 
-    fn login(allows_basic: bool) -> ConnectionLogin {
+    fn login(allows_basic: bool) -> ClientLogin {
         let credentials = UserCredentials::new("anna", "p@ss:word").unwrap();
-        ConnectionLogin::new(ClientLogin { credentials: Some(credentials), allows_basic })
+        ClientLogin { allows_basic, ..ClientLogin::new(Some(credentials)) }
+    }
+
+    fn connection(allows_basic: bool) -> ConnectionLogin {
+        ConnectionLogin::new(login(allows_basic))
     }
 
     fn digest(nonce: &str, more: &str) -> String {
         format!("Digest realm=\"r\", nonce=\"{nonce}\", qop=\"auth\"{more}")
     }
 
+    fn with_nonce(nonce: &str) -> SentAnswer {
+        SentAnswer::Digest(nonce.to_owned())
+    }
+
     fn authorized(login: &mut ConnectionLogin) -> String {
-        String::from_utf8(login.authorize(REQUEST)).unwrap()
+        String::from_utf8(login.authorize(REQUEST).0).unwrap()
+    }
+
+    /// A connection whose server has accepted the password, with the nonce n.
+    fn accepted() -> ConnectionLogin {
+        let mut login = connection(false);
+        login.accept_challenge(Some(&digest("n", "")), None).unwrap();
+        login.note_granted(Some(&with_nonce("n")));
+        login
     }
 
     #[test]
     fn a_request_has_no_answer_before_a_challenge_and_one_answer_after() {
-        let mut login = login(false);
-        assert_eq!(login.authorize(REQUEST), REQUEST);
-        login.accept_challenge(Some(&digest("n", ""))).unwrap();
+        let mut login = connection(false);
+        assert_eq!(login.authorize(REQUEST), (REQUEST.to_vec(), None));
+        login.accept_challenge(Some(&digest("n", "")), None).unwrap();
         for count in ["00000001", "00000002"] {
             let text = authorized(&mut login);
             assert!(text.starts_with("DESCRIBE rtsp://h/a RTSP/1.0\r\nCSeq: 1\r\nAuthorization: "));
@@ -202,52 +398,132 @@ mod tests {
             assert!(text.contains(&format!("nc={count}")), "{text}");
             assert!(!text.contains("p@ss"), "{text}");
         }
+        assert_eq!(login.authorize(REQUEST).1, Some(with_nonce("n")));
     }
 
     #[test]
     fn a_wrong_password_is_answered_once() {
-        let mut refused = login(false);
-        refused.accept_challenge(Some(&digest("n", ""))).unwrap();
         for again in [Some(digest("n", "")), Some(digest("m", ", stale=false")), None] {
-            let found = refused.accept_challenge(again.as_deref());
+            let mut login = connection(false);
+            login.accept_challenge(Some(&digest("n", "")), None).unwrap();
+            let found = login.accept_challenge(again.as_deref(), Some(&with_nonce("n")));
             assert_eq!(found, Err(LoginRefusal::WrongPassword), "{again:?}");
-            assert_eq!(refused.authorize(REQUEST), REQUEST, "it is not sent again");
+            assert_eq!(login.authorize(REQUEST).1, None, "it is not sent again");
+            let found = login.accept_challenge(Some(&digest("o", "")), None);
+            assert_eq!(found, Err(LoginRefusal::WrongPassword));
         }
+    }
+
+    #[tokio::test]
+    async fn connections_of_one_login_try_its_password_once() {
+        let login = login(false);
+        let [mut first, mut second, mut third] =
+            std::array::from_fn(|_| ConnectionLogin::new(login.clone()));
+        for connection in [&mut first, &mut second, &mut third] {
+            assert!(connection.turn().await.unwrap().is_none(), "there is nothing to send");
+            connection.accept_challenge(Some(&digest("n", "")), None).unwrap();
+        }
+        let turn = first.turn().await.unwrap().expect("the first");
+        {
+            let mut waiting = std::pin::pin!(second.turn());
+            let polled = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(waiting.as_mut().poll(context).is_pending())
+            });
+            assert!(polled.await, "the second waits for the first");
+            let found = first.accept_challenge(Some(&digest("n", "")), Some(&with_nonce("n")));
+            assert_eq!(found, Err(LoginRefusal::WrongPassword));
+            drop(turn);
+            assert_eq!(waiting.await.unwrap_err(), LoginRefusal::WrongPassword);
+        }
+        assert_eq!(second.authorize(REQUEST).1, None);
+        login.shared.set(Known::Accepted { until: Instant::now() + ACCEPTED_FOR });
+        assert!(third.turn().await.unwrap().is_none(), "the password is known to be right");
+        login.shared.set(Known::Refused { until: Instant::now() });
+        assert!(third.turn().await.unwrap().is_some(), "it may be tried again");
     }
 
     #[test]
     fn stale_nonces_are_renewed_and_so_are_others_once_the_password_was_right() {
-        let mut login = login(false);
-        login.accept_challenge(Some(&digest("n", ""))).unwrap();
-        login.accept_challenge(Some(&digest("m", ", stale=TRUE"))).unwrap();
+        let mut login = connection(false);
+        login.accept_challenge(Some(&digest("n", "")), None).unwrap();
+        let stale = digest("m", ", stale=TRUE");
+        login.accept_challenge(Some(&stale), Some(&with_nonce("n"))).unwrap();
         assert!(authorized(&mut login).contains("nonce=\"m\""));
-        login.note_granted();
-        login.accept_challenge(Some(&digest("o", ""))).unwrap();
-        assert!(authorized(&mut login).contains("nonce=\"o\""));
-        let same = login.accept_challenge(Some(&digest("o", "")));
-        assert_eq!(same, Err(LoginRefusal::WrongPassword));
+        login.note_granted(Some(&with_nonce("m")));
+        login.accept_challenge(Some(&digest("o", "")), Some(&with_nonce("m"))).unwrap();
+        assert!(authorized(&mut login).contains("nonce=\"o\", uri"));
+        // The reply to an older request, with the nonce that is in use since: its count continues.
+        login.accept_challenge(Some(&digest("o", "")), Some(&with_nonce("m"))).unwrap();
+        assert!(authorized(&mut login).contains("nc=00000002"));
+    }
+
+    #[test]
+    fn a_password_that_is_changed_in_mid_session_is_sent_twice() {
+        let mut login = accepted();
+        let mut refused = 0;
+        for nonce in ["o", "p", "q", "r", "s"] {
+            let (_, sent) = login.authorize(REQUEST);
+            refused += u32::from(sent.is_some());
+            let _ = login.accept_challenge(Some(&digest(nonce, "")), sent.as_ref());
+        }
+        assert_eq!(refused, 2);
+        let found = login.accept_challenge(Some(&digest("t", "")), None);
+        assert_eq!(found, Err(LoginRefusal::NotPermitted));
+    }
+
+    #[test]
+    fn a_request_that_is_not_permitted_leaves_the_others_their_answers() {
+        let mut login = accepted();
+        let found = login.accept_challenge(Some(&digest("n", "")), Some(&with_nonce("n")));
+        assert_eq!(found, Err(LoginRefusal::NotPermitted));
+        assert_eq!(login.authorize(REQUEST).1, Some(with_nonce("n")));
+        assert!(matches!(login.login.shared.known(), Known::Accepted { .. }));
     }
 
     #[test]
     fn basic_is_answered_where_that_is_allowed_and_where_there_is_no_digest() {
-        let mut refused = login(false);
-        let found = refused.accept_challenge(Some("Basic realm=\"r\"")).unwrap_err();
-        assert_eq!(found, LoginRefusal::Challenge(ChallengeFault::BasicAlone));
-        assert_eq!(refused.authorize(REQUEST), REQUEST);
-        let mut allowed = login(true);
-        allowed.accept_challenge(Some("Basic realm=\"r\"")).unwrap();
+        let basic = Some("Basic realm=\"r\"");
+        let mut refused = connection(false);
+        let found = refused.accept_challenge(basic, None).unwrap_err();
+        assert!(found.to_string().contains("clear text (Basic)"), "{found}");
+        assert_eq!(refused.authorize(REQUEST).1, None);
+        let mut allowed = connection(true);
+        allowed.accept_challenge(basic, None).unwrap();
         assert!(authorized(&mut allowed).contains("Authorization: Basic YW5uYTpwQHNzOndvcmQ=\r\n"));
-        let again = allowed.accept_challenge(Some("Basic realm=\"r\""));
+        let again = allowed.accept_challenge(basic, Some(&SentAnswer::Basic));
         assert_eq!(again, Err(LoginRefusal::WrongPassword));
-        let mut both = login(true);
-        both.accept_challenge(Some(&format!("Basic realm=\"r\", {}", digest("n", "")))).unwrap();
+        let mut both = connection(true);
+        let field = format!("Basic realm=\"r\", {}", digest("n", ""));
+        both.accept_challenge(Some(&field), None).unwrap();
         assert!(authorized(&mut both).contains("Authorization: Digest "));
+        let colon = UserCredentials::new("an:na", "p").unwrap();
+        let login = ClientLogin { allows_basic: true, ..ClientLogin::new(Some(colon)) };
+        let found = ConnectionLogin::new(login).accept_challenge(basic, None).unwrap_err();
+        assert_eq!(found, LoginRefusal::Challenge(ChallengeFault::BasicUser));
+    }
+
+    #[test]
+    fn a_tunnel_may_ask_for_basic_and_the_requests_in_it_for_digest() {
+        let mut login = connection(true);
+        login.accept_challenge(Some("Basic realm=\"r\""), None).unwrap();
+        login.note_granted(Some(&SentAnswer::Basic));
+        login.accept_challenge(Some(&digest("n", "")), Some(&SentAnswer::Basic)).unwrap();
+        assert_eq!(login.authorize(REQUEST).1, Some(with_nonce("n")));
+        let mut login = ConnectionLogin { login: tests::login(true), ..accepted() };
+        login.accept_challenge(Some("Basic realm=\"r\""), Some(&with_nonce("n"))).unwrap();
+        assert_eq!(login.authorize(REQUEST).1, Some(SentAnswer::Basic));
+        let echo = format!("400 Bad: {}", authorized(&mut login));
+        assert!(!login.masked(&echo).contains("YW5uY"), "{}", login.masked(&echo));
     }
 
     #[test]
     fn without_credentials_a_challenge_is_refused() {
-        let mut nobody = ConnectionLogin::new(ClientLogin::default());
-        let found = nobody.accept_challenge(Some(&digest("n", "")));
-        assert_eq!(found, Err(LoginRefusal::NoCredentials));
+        for (login, reason) in [
+            (ClientLogin::default(), LoginRefusal::NoCredentials),
+            (ClientLogin::redirected(), LoginRefusal::Redirected),
+        ] {
+            let mut nobody = ConnectionLogin::new(login);
+            assert_eq!(nobody.accept_challenge(Some(&digest("n", "")), None), Err(reason));
+        }
     }
 }

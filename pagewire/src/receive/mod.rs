@@ -140,12 +140,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 fn wanted(options: &Options) -> Result<RecordOptions, String> {
-    let logins = options.login.read(crate::variable)?;
-    let split = options.urls.iter().map(|url| logins.split(url));
-    let (mut urls, logins): (Vec<_>, Vec<_>) =
-        split.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-    let described = options.sdp.iter();
-    urls.extend(described.map(|path| format!("{}{}", ::receive::SDP_SCHEME, path.display())));
+    let described =
+        options.sdp.iter().map(|path| format!("{}{}", ::receive::SDP_SCHEME, path.display()));
+    let mut urls: Vec<String> = options.urls.iter().cloned().chain(described).collect();
+    let logins = options.login.take_off(&mut urls)?;
     let mut wanted = RecordOptions::new(urls);
     wanted.logins = logins;
     let usual = || options.relay.is_empty().then(|| "{stream}-{time}.ts".to_owned());

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::PROGRAM;
 use crate::harness::watchdog::{self, Outcome};
+use crate::harness::{PROGRAM, Place};
 
 const PASSWORD: &str = "s3cr3t";
 const DIGEST: &str = "WWW-Authenticate: Digest realm=\"camera\", nonce=\"";
@@ -35,7 +35,8 @@ impl Camera {
         // Ends with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming() {
-                refuse_all(&stream.expect("a connection"), &refusal, &seen);
+                let (refusal, seen) = (refusal.clone(), seen.clone());
+                thread::spawn(move || refuse_all(&stream.expect("a connection"), &refusal, &seen));
             }
         });
         Camera { address, requests }
@@ -90,7 +91,7 @@ fn run(verb: &str, url: &str) -> Outcome {
 #[test]
 fn challenges_without_end_are_answered_a_few_times_each_connection() {
     for (stale, reason, answers) in [
-        (", stale=true", "refuses each answer to its challenges as stale", REQUESTS_MAX - 1),
+        (", stale=true", "it calls each answer to its challenges stale", REQUESTS_MAX - 1),
         ("", "wrong user or password", 1),
     ] {
         for verb in ["play", "receive"] {
@@ -102,6 +103,22 @@ fn challenges_without_end_are_answered_a_few_times_each_connection() {
     }
 }
 
+/// A recorder of hundreds of rooms has one account, which a typing error must not lock.
+#[test]
+fn a_wrong_password_is_sent_once_for_all_streams_of_a_camera() {
+    let camera = Camera::start(format!("401 Unauthorized\r\n{DIGEST}N\""));
+    let urls = (0..8).map(|number| format!("{}{number}", camera.url()));
+    let mut command = Command::new(PROGRAM);
+    let place = Place::new();
+    let pattern = place.folder().join("{stream}-{index}.ts");
+    command.args(["receive", "--transport=tcp", "--output"]).arg(pattern).args(urls);
+    let outcome = watchdog::run(&mut command, Duration::from_secs(60)).expect("it is built");
+    assert_eq!(outcome.status.code(), Some(1), "{}", outcome.stderr);
+    assert_eq!(camera.answers(), 1, "{:?}", camera.requests());
+    assert_eq!(camera.requests().len(), 9, "{:?}", camera.requests());
+    assert!(!outcome.stderr.contains(PASSWORD), "{}", outcome.stderr);
+}
+
 #[test]
 fn a_password_goes_to_no_other_server_and_to_none_in_clear_text() {
     let other = Camera::start(format!("401 Unauthorized\r\n{DIGEST}N\""));
@@ -110,7 +127,7 @@ fn a_password_goes_to_no_other_server_and_to_none_in_clear_text() {
     for verb in ["play", "receive"] {
         let first = Camera::start(location.as_str());
         let outcome = run(verb, &first.url());
-        assert!(outcome.stderr.contains("none were given for this server"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("which redirected here"), "{}", outcome.stderr);
         assert_eq!(other.answers(), 0, "{:?}", other.requests());
         let clear = Camera::start(basic);
         let outcome = run(verb, &clear.url());
@@ -125,10 +142,16 @@ fn challenges_beyond_all_size_are_refused() {
     let nonce = "n".repeat(1 << 20);
     let many = format!("{DIGEST}n\"\r\n").repeat(10_000);
     let long = format!("{DIGEST}{}\"", &nonce[..12 << 10]);
-    for fields in [format!("{DIGEST}{nonce}\""), many, long] {
+    for (fields, reason) in [
+        (format!("{DIGEST}{nonce}\""), "head of more than 16384 bytes"),
+        (many, "more than 64 header lines"),
+        (long, "bytes, and 8192 are the most"),
+    ] {
         let camera = Camera::start(format!("401 Unauthorized\r\n{}", fields.trim_end()));
         let outcome = run("play", &camera.url());
         assert_eq!(camera.answers(), 0, "{}", outcome.stderr);
+        assert_eq!(camera.requests().len(), 1, "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(reason), "{}", outcome.stderr);
         assert!(outcome.stderr.len() < 2000, "{}", outcome.stderr);
     }
 }

@@ -166,6 +166,6 @@ fn gstreamers_server_is_recorded_by_digest_and_basic() {
         let wrong = format!("rtsp://anna:wrong{url}");
         let refused = Recorder::start(&Place::new(), &[wrong], options).ended();
         let ended = refused.stream(0)["ended"].as_str().expect("a reason");
-        assert!(ended.ends_with("wrong user or password"), "{method}: {ended}");
+        assert!(ended.contains("wrong user or password"), "{method}: {ended}");
     }
 }

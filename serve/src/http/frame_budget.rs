@@ -43,7 +43,7 @@ impl Budget {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// True once a client has sent more than is warranted: nothing more of it is read.
+    /// True once a client has sent more than is warranted: no more of its frames are processed.
     pub(super) fn is_exhausted(&self) -> bool {
         self.is_exhausted.load(Ordering::Relaxed)
     }
@@ -238,7 +238,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Budgeted<S> {
     }
 
     /// Reads some of what an exhausted client still sends: unread bytes at close would cause a
-    /// reset that overtakes the reason of the end (GOAWAY). The caller bounds the time.
+    /// reset that overtakes the reason of the end (GOAWAY). `http2` bounds the time (`LINGER`).
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_shut {
             ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
