@@ -185,6 +185,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
+    use std::time::Instant;
 
     use super::*;
 
@@ -194,19 +195,45 @@ mod tests {
         (client, listener.accept().unwrap().0)
     }
 
+    /// Waits for figures; returns them and the time that had passed before they were read.
+    #[track_caller]
+    fn figures_once(
+        socket: &TcpStream,
+        holds: impl Fn(&TcpFigures) -> bool,
+    ) -> (TcpFigures, Duration) {
+        let began = Instant::now();
+        loop {
+            let passed = began.elapsed();
+            let now = tcp_figures(socket.as_fd()).unwrap();
+            if holds(&now) {
+                return (now, passed);
+            }
+            assert!(passed < HANGING, "{now:?}");
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Many ticks of the kernel, which counts in them.
+    const LIMITED: Duration = Duration::from_millis(150);
+    const COARSE: Duration = Duration::from_millis(50);
+    const LOOK_EVERY: Duration = Duration::from_millis(5);
+    /// Guards against hanging; not a measure of speed.
+    const HANGING: Duration = Duration::from_secs(60);
+
     #[test]
     fn a_reader_that_does_not_read_limits_by_its_window() {
         let (client, mut server) = pair();
         server.set_nonblocking(true).unwrap();
         while server.write(&[0; 65_536]).is_ok() {}
-        std::thread::sleep(Duration::from_millis(100));
-        let first = tcp_figures(server.as_fd()).unwrap();
-        std::thread::sleep(Duration::from_millis(200));
-        let second = tcp_figures(server.as_fd()).unwrap();
+        // Nothing is under way, and there is more to send: the window is full.
+        let (first, _) = figures_once(&server, |now| {
+            now.unacknowledged_segments == 0 && now.window_limited > Duration::ZERO
+        });
+        let since = |now: &TcpFigures| now.window_limited - first.window_limited;
+        let (second, passed) = figures_once(&server, |now| since(now) >= LIMITED);
         assert!(second.unsent_bytes > 0, "{second:?}");
         assert!(second.acknowledged_bytes > 0 && second.segments > 0, "{second:?}");
-        let limited = second.window_limited - first.window_limited;
-        assert!(limited >= Duration::from_millis(150), "{limited:?}");
+        assert!(since(&second) + COARSE >= passed, "{:?} of {passed:?}", since(&second));
         assert_eq!(second.segments_again, first.segments_again);
         drop(client);
     }
