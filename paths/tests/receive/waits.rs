@@ -5,8 +5,11 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+use rustix::thread::gettid;
+
 use crate::sender::Sender;
-use crate::{Place, Receiver, places};
+use crate::{Place, Receiver, TIMEOUT, places};
 
 #[test]
 fn a_wait_for_nothing_lasts_as_long_as_asked() {
@@ -39,10 +42,10 @@ fn a_wait_ends_when_something_comes() {
     for place in places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         let address = receiver.add(1);
-        let start = Instant::now();
+        let (start, reader) = (Instant::now(), gettid());
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(40));
+                await_asleep(reader);
                 Sender::new(place.near, address).one(b"at last");
             });
             receiver.wait_long(LONG, place);
@@ -57,6 +60,21 @@ fn a_wait_ends_when_something_comes() {
             receiver.wait_long(LONG, place);
         }
         assert!(start.elapsed() < LONG / 2, "{place}: {:?}", start.elapsed());
+    }
+}
+
+/// Waits until a thread of this process sleeps in a system call.
+fn await_asleep(thread: Pid) {
+    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    let start = Instant::now();
+    loop {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        // proc_pid_stat(5): the state follows the name in parentheses.
+        if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')) {
+            return;
+        }
+        assert!(start.elapsed() < TIMEOUT, "it does not wait: {stat}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
