@@ -12,7 +12,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use crate::capture::{Capture, Datagram, stream};
@@ -70,7 +69,7 @@ fn record(
 
     let receiver = Capture::unicast();
     let target = receiver.local;
-    // An hour later than it is: the clock is set forward a second before.
+    // The item starts an hour later: the clock is set forward by the hour before.
     let start = second_ahead(preparation);
     let time = time_of_day(start + HOUR_S);
     let config = write_config(
@@ -90,9 +89,6 @@ fn record(
         return None;
     }
 
-    while wall_now().as_secs() + 1 < start {
-        sleep(Duration::from_millis(20));
-    }
     set(&format!("+{HOUR_S}s"));
     await_state(&server, 0, "the item of an hour later plays", |state| {
         state["reason"] == "scheduled"
@@ -138,7 +134,7 @@ fn replace(path: &Path, content: &str) {
     fs::rename(&unfinished, path).expect("both names are in one folder");
 }
 
-/// Start-up time of the server in each attempt: the clock is set a second before its end.
+/// Time in each attempt for the server to start and for the clock to be set.
 const PREPARATIONS_S: [u64; 4] = [2, 5, 15, 40];
 
 /// Returns the library for programs with threads, from its path on Debian or Fedora.
