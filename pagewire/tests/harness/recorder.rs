@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::clip::PAYLOAD_BYTES;
-use super::{PROGRAM, Place, watchdog};
+use super::{PROGRAM, Place, await_true, watchdog};
 
 /// A running `pagewire receive`. It is killed when dropped without being stopped.
 pub(crate) struct Recorder {
@@ -277,6 +277,12 @@ impl Sender {
             thread::sleep(ROOM_LOOK_EVERY);
         }
     }
+}
+
+/// Waits until the sockets with a local port have no unread packet.
+#[track_caller]
+pub(crate) fn await_read(port: u16) {
+    await_true("all packets are received", || unread_bytes(port) == 0);
 }
 
 /// Returns the memory used by unread packets at the fullest UDP socket of this network with a local

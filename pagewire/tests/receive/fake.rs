@@ -10,12 +10,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::await_true;
 use crate::harness::clip::PAYLOAD_BYTES;
+use crate::harness::recorder::await_read;
 use crate::harness::rtsp::cname;
 
 /// Media and answers of the fake server.
@@ -32,7 +33,7 @@ pub(crate) struct Script {
     /// Parts of the stream for the next sessions, in thousandths, and headers of the answers to
     /// PLAY; later sessions get the whole.
     pub(crate) parts: Vec<(Range<u32>, &'static str)>,
-    /// PLAY is answered after the first packets.
+    /// PLAY is answered when the client has received the first [`EARLY`] packets.
     pub(crate) answers_late: bool,
     /// RTP timestamps advance with time, multiplied by this rate.
     pub(crate) clock_rate: f64,
@@ -117,7 +118,7 @@ fn converse(
     let mut client = (0, 0);
     let mut answers = stream.try_clone().expect("a descriptor");
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let (rtp, rtcp) = (Arc::new(rtp), Arc::new(rtcp));
+    let (rtp, rtcp, has_begun) = (Arc::new(rtp), Arc::new(rtcp), Arc::new(Barrier::new(2)));
     let ear = rtcp.clone();
     thread::spawn(move || {
         let mut datagram = [0; 2048];
@@ -157,13 +158,14 @@ fn converse(
                 };
                 let (script, sockets) = (script.clone(), (rtp.clone(), rtcp.clone()));
                 let connection = answers.try_clone().expect("a descriptor");
-                thread::spawn(move || play(&script, part, &sockets, client, &connection));
+                let begun = has_begun.clone();
+                thread::spawn(move || play(&script, part, &sockets, client, (&connection, &begun)));
                 format!("Session: 1\r\n{headers}\r\n")
             }
             _ => "\r\n".to_owned(),
         };
         if method == "PLAY" && script.answers_late {
-            thread::sleep(Duration::from_millis(300));
+            has_begun.wait();
         }
         if write!(answers, "RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n{rest}").is_err() {
             return;
@@ -176,7 +178,7 @@ fn play(
     part: Range<u32>,
     (rtp, rtcp): &(Arc<UdpSocket>, Arc<UdpSocket>),
     client: (u16, u16),
-    connection: &TcpStream,
+    (connection, has_begun): (&TcpStream, &Barrier),
 ) {
     let began = Instant::now();
     let packets = script.stream.len().div_ceil(PAYLOAD_BYTES) as u32;
@@ -185,6 +187,10 @@ fn play(
     for (number, payload) in (0..).zip(script.stream.chunks(PAYLOAD_BYTES)) {
         if !part.contains(&number) {
             continue;
+        }
+        if script.answers_late && number == part.start + EARLY {
+            await_read(client.0);
+            has_begun.wait();
         }
         let due = began + at(number - part.start);
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -213,5 +219,7 @@ pub(crate) const JPEG: &str = "m=video 0 RTP/AVP 26\r\n\
     m=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=title\r\nt=0 0\r\n";
 const SSRC: u32 = 0x0bad_cafe;
+/// Packets that a server sends before it answers late, fewer than any part has.
+const EARLY: u32 = 15;
 /// Timestamps wrap while the stream is played.
 const FIRST_TIMESTAMP: u32 = u32::MAX - 90_000;
