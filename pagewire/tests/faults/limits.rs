@@ -19,7 +19,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, Player};
-use crate::harness::{PROGRAM, Place, Server};
+use crate::harness::{PROGRAM, Place, Server, await_true};
 use crate::resource_snapshot::{self, ResourceSnapshot};
 use crate::{serve, serve_by};
 
@@ -174,10 +174,10 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
-    // Memory used by planning and by making images is released by then.
+    // Planning and making images need no more descriptors by then.
     server.await_log("wire image ready");
     await_planned(&server, 2);
-    await_steady(&server);
+    await_closed(&server, "a.ts");
     let mut kept = Line::to(server.http);
     let mut control = Control::to(server.rtsp);
     let mut other = Control::to(server.rtsp);
@@ -252,19 +252,16 @@ fn await_planned(server: &Server, files: usize) -> serde_json::Value {
     })
 }
 
-/// Waits until the server has held the same number of descriptors for a while.
+/// Waits until all files are closed except the one that is played.
 #[track_caller]
-fn await_steady(server: &Server) {
-    let began = Instant::now();
-    let (mut held, mut since) = (resource_snapshot::descriptors(server), Instant::now());
-    while since.elapsed() < Duration::from_millis(300) {
-        assert!(began.elapsed() < HANGING, "its descriptors come and go");
-        thread::sleep(Duration::from_millis(10));
-        let now = resource_snapshot::descriptors(server);
-        if now != held {
-            (held, since) = (now, Instant::now());
-        }
-    }
+fn await_closed(server: &Server, played: &str) {
+    let is_left = |path: &String| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        name.ends_with(".tmp") || name.ends_with(".ts") && name != played
+    };
+    await_true("planning and making images are over", || {
+        !resource_snapshot::open_files(server).iter().any(is_left)
+    });
 }
 
 /// Connects until three new clients in a row are refused.

@@ -96,7 +96,8 @@ fn is_of_path(name: &str) -> bool {
     ["anon_inode:[io_uring]", "/dev/null"].contains(&name) || name.starts_with("pipe:")
 }
 
-fn open_files(server: &Server) -> Vec<String> {
+/// Returns the names of the files, sockets and others that the server has open.
+pub(crate) fn open_files(server: &Server) -> Vec<String> {
     let folder = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
     let link = |entry: fs::DirEntry| Some(fs::read_link(entry.path()).ok()?.display().to_string());
     folder.flatten().filter_map(link).collect()
