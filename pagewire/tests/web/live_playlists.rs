@@ -29,8 +29,8 @@ pub(crate) struct Recording {
     sender: Sender,
     /// Bytes of the film since its last restart.
     sent: usize,
-    /// Bytes in all.
-    sent_in_all: usize,
+    /// Time up to which the film was sent since then.
+    sent_s: f64,
 }
 
 impl Recording {
@@ -46,7 +46,7 @@ impl Recording {
             server,
             sender: Sender::bare(port),
             sent: 0,
-            sent_in_all: 0,
+            sent_s: 0.0,
         })
     }
 
@@ -54,8 +54,7 @@ impl Recording {
     pub(crate) fn send_until(&mut self, seconds: f64) {
         let end = self.film.offset_at(seconds).max(self.sent);
         self.sender.send_all(&self.film.bytes[self.sent..end]);
-        self.sent_in_all += end - self.sent;
-        self.sent = end;
+        (self.sent, self.sent_s) = (end, seconds);
     }
 
     /// Restarts the source, with the film's clock.
@@ -109,20 +108,16 @@ impl Recording {
         assert_eq!(answer.status, 410, "{path}: {}", answer.text());
     }
 
-    /// Returns the media playlist when it lists everything that was sent.
+    /// Returns the media playlist when it lists everything that was sent: the part that it
+    /// announces has no end yet.
     #[track_caller]
     fn settled(&self) -> Playlist {
-        self.recorder.await_bytes("0.ts", self.sent_in_all as u64);
-        let deadline = Instant::now() + PLAYLIST_WAIT;
-        let (mut before, mut same) = (self.playlists().1, 0);
-        while same < SETTLED_LOOKS {
-            thread::sleep(SETTLED);
+        await_ok(|| {
             let (_, playlist) = self.playlists();
-            same = if playlist.text == before.text { same + 1 } else { 0 };
-            assert!(Instant::now() < deadline, "{}", playlist.text);
-            before = playlist;
-        }
-        before
+            let (_, segment, part) = announced(&playlist);
+            let end_s = SEGMENT_S * segment as f64 + PART_S * (part + 1) as f64;
+            if end_s > self.sent_s { Ok(playlist) } else { Err(playlist.text) }
+        })
     }
 }
 
@@ -148,29 +143,31 @@ fn announced(playlist: &Playlist) -> (&str, usize, usize) {
     (uri, segment.parse().expect("a number"), part.parse().expect("a number"))
 }
 
-/// Requests in a thread, for an answer that may be delayed.
-fn later(server: SocketAddr, path: String) -> Receiver<Answer> {
+/// Requests in a thread, for an answer that may be delayed; its delay is sent with it.
+fn later(server: SocketAddr, path: String) -> Receiver<(Answer, Duration)> {
     let (sender, answers) = mpsc::channel();
     thread::spawn(move || {
         let mut line = Line::to(server);
+        let asked = Instant::now();
         line.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"));
         // The test may have failed meanwhile.
-        let _ = line.answer().map(|answer| sender.send(answer));
+        let _ = line.answer().map(|answer| sender.send((answer, asked.elapsed())));
     });
     answers
 }
 
 /// Returns the answer to a request that waits for media still to be sent: a slow machine may first
-/// answer it with the current content, as when the source is silent.
+/// answer it with the current content, as when the source is silent, and as late.
 #[track_caller]
 fn awaited(
     server: &Server,
     path: &str,
-    first: &Receiver<Answer>,
+    first: &Receiver<(Answer, Duration)>,
     is_it: impl Fn(&Answer) -> bool,
 ) -> Answer {
     let deadline = Instant::now() + ANSWER_WAIT;
-    let mut answer = first.recv_timeout(ANSWER_WAIT).expect("in time");
+    let (mut answer, delay) = first.recv_timeout(ANSWER_WAIT).expect("in time");
+    assert!(is_it(&answer) || delay >= SILENCE_LEAST, "{path}: answered after {delay:?}");
     while !is_it(&answer) {
         assert!(Instant::now() < deadline, "{path}: {} {}", answer.head, answer.text());
         answer = fetch(server, path, None);
@@ -204,27 +201,22 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     let (hint, segment, part) = announced(&playlist);
     let part_path = resolved(&playlist.path, hint);
     let reload = format!("{}?_HLS_msn={segment}&_HLS_part={part}", playlist.path);
-    let began = Instant::now();
     let silent = later(recording.server.http, reload.clone()).recv_timeout(ANSWER_WAIT);
-    let silent = silent.expect("an answer in time");
-    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    let (silent, delay) = silent.expect("an answer in time");
+    assert!(delay >= SILENCE_LEAST, "{delay:?}");
     assert_eq!((silent.status, silent.text()), (200, playlist.text.clone()));
 
     // A client that disconnects no longer waits.
-    let await_connections = |what: &str, count: u64| {
-        // One of them requests the index.
-        recording.server.await_index(what, |index| index["server"]["connections"] == count + 1);
-    };
-    await_connections("those of the answers above are closed", 0);
+    await_connections(&recording.server, "those of the answers above are closed", 0);
     let mut line = Line::to(recording.server.http);
     line.send(format!("GET {reload} HTTP/1.1\r\nHost: test\r\n\r\n"));
-    await_connections("it waits", 1);
+    await_connections(&recording.server, "it waits", 1);
     line.shut();
-    await_connections("it waits for nobody", 0);
+    await_connections(&recording.server, "it waits for nobody", 0);
 
     // The source continues: both requests are answered with the part.
     let waiting = [&reload, &part_path].map(|path| later(recording.server.http, path.clone()));
-    assert!(waiting[0].recv_timeout(Duration::from_secs(1)).is_err(), "it waits");
+    await_connections(&recording.server, "they wait", 2);
     recording.send_until(22.5);
     let in_playlist = |answer: &Answer| {
         let (path, text) = (playlist.path.clone(), answer.text());
@@ -241,7 +233,7 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     copies.extend([playlist.clone(), last.clone()]);
     let next = format!("{}?_HLS_msn={}", playlist.path, segment + 1);
     let waiting = later(recording.server.http, next.clone());
-    assert!(waiting.recv_timeout(Duration::from_millis(500)).is_err(), "it waits");
+    await_connections(&recording.server, "it waits", 1);
     let Recording { recorder, server, place, .. } = recording;
     recorder.stop().well();
     let is_end = |answer: &Answer| answer.text().ends_with("#EXT-X-ENDLIST\n");
@@ -269,6 +261,13 @@ fn a_reload_waits_for_the_part_that_it_names_and_ends_with_the_recorder() {
     }
     assert_eq!(fetch(&server, "/0.ts/master.m3u8", None).status, 200);
     server.stop();
+}
+
+/// Waits until clients have so many connections.
+#[track_caller]
+fn await_connections(server: &Server, what: &str, count: u64) {
+    // One more requests the index.
+    server.await_index(what, |index| index["server"]["connections"] == count + 1);
 }
 
 /// Asserts tags of a growing playlist.
@@ -391,9 +390,10 @@ fn a_recording_that_is_cut_short_or_replaced_is_gone() {
     recording.server.stop();
 }
 
-const PLAYLIST_WAIT: Duration = Duration::from_secs(60);
-/// Long enough for several plans of a recording.
-const SETTLED: Duration = Duration::from_secs(2);
-const SETTLED_LOOKS: u32 = 2;
-/// Three target durations, on a busy machine.
+/// Durations of the film's groups of pictures, and of a part.
+const SEGMENT_S: f64 = 2.0;
+const PART_S: f64 = 0.4;
+/// Less than three target durations, for which a request waits while the source is silent.
+const SILENCE_LEAST: Duration = Duration::from_secs(5);
+/// The same on a busy machine, at most.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
