@@ -18,7 +18,8 @@ pub(crate) struct ResourceSnapshot {
 }
 
 impl ResourceSnapshot {
-    /// Counts, once the server is idle.
+    /// Counts, once the server is idle. No event shows that its threads have nothing left to do:
+    /// the counts of four looks are alike.
     #[track_caller]
     pub(crate) fn of(server: &Server) -> ResourceSnapshot {
         let deadline = Instant::now() + REST_WAIT;
