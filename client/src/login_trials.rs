@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trials of a login at a scripted server that asks for a password.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
 use super::login::{ClientLogin, LoginRefusal, UserCredentials};
 use super::rtsp_connection::RtspConnection;
 use super::scripted_login::{Nonces, PASSWORD, ScriptedLogin, USER};
@@ -135,4 +138,55 @@ async fn answer_keep_alive(nonces: Nonces) {
     let methods = ["DESCRIBE", "DESCRIBE", "GET_PARAMETER", "PAUSE", "PAUSE", "GET_PARAMETER"];
     assert_eq!(record.methods, methods);
     assert_eq!(record.wrong_passwords, 0);
+}
+
+/// Reads a request; returns it.
+async fn request_of(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(request).unwrap()
+}
+
+/// A server that challenges, with further fields, and closes the first connection at once or behind
+/// the next request; the second has 404 for a request with an answer. Returns its reason, or that
+/// of a refused login.
+async fn closing(fields: &'static str, closes_at_once: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut asked = Play::new(format!("rtsp://{}/a.ts", listener.local_addr().unwrap()));
+    asked.login = login(PASSWORD);
+    let serving = async {
+        let (mut first, _) = listener.accept().await.unwrap();
+        request_of(&mut first).await;
+        let challenge = "WWW-Authenticate: Digest realm=\"r\", nonce=\"n\"\r\n";
+        let refused = format!("RTSP/1.0 401 Unauthorized\r\nCSeq: 1\r\n{challenge}{fields}\r\n");
+        first.write_all(refused.as_bytes()).await.unwrap();
+        if !closes_at_once {
+            request_of(&mut first).await;
+        }
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        let request = request_of(&mut second).await;
+        assert!(request.contains("\r\nCSeq: 2\r\n") && request.contains("Authorization: Digest "));
+        second.write_all(b"RTSP/1.0 404 Not Found\r\nCSeq: 2\r\n\r\n").await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        played = play(asked, |_| {}) => played.unwrap_err().to_string(),
+        () = serving => unreachable!("it serves for ever"),
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_behind_its_challenge_is_opened_again() {
+    let found = closing("Connection: close\r\n", true).await;
+    assert!(found.contains("DESCRIBE: 404 Not Found"), "{found}");
+}
+
+/// Some cameras refuse a password so: it must not be sent again soon.
+#[tokio::test]
+async fn a_connection_that_is_closed_behind_an_answer_is_a_refused_login() {
+    let found = closing("", false).await;
+    assert!(found.contains("no reply to the password: the server closed"), "{found}");
 }

@@ -99,6 +99,10 @@ impl SharedLogin {
         *known
     }
 
+    fn is_accepted(&self) -> bool {
+        matches!(self.known(), Known::Accepted { .. })
+    }
+
     fn set(&self, known: Known) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
@@ -184,8 +188,7 @@ impl ConnectionLogin {
     /// # Errors
     /// The server has refused the password.
     pub(crate) async fn turn(&mut self) -> Result<Option<OwnedMutexGuard<()>>, LoginRefusal> {
-        let is_accepted = |known| matches!(known, Known::Accepted { .. });
-        if self.answers.is_none() || is_accepted(self.login.shared.known()) {
+        if self.answers.is_none() || self.login.shared.is_accepted() {
             return Ok(None);
         }
         let turn = self.login.shared.turn.clone().lock_owned().await;
@@ -278,6 +281,11 @@ impl ConnectionLogin {
                 return Err(LoginRefusal::NotPermitted);
             }
             _ if self.is_accepted => return Err(self.refuse(LoginRefusal::NotPermitted)),
+            // It was right a moment ago: the next connection tries it alone.
+            _ if self.login.shared.is_accepted() => {
+                self.login.shared.set(Known::Untried);
+                return Err(self.refuse(LoginRefusal::NotPermitted));
+            }
             _ => return Err(self.refuse(LoginRefusal::WrongPassword)),
         };
         match challenge {
@@ -477,7 +485,13 @@ mod tests {
         let found = login.accept_challenge(Some(&digest("n", "")), Some(&with_nonce("n")));
         assert_eq!(found, Err(LoginRefusal::NotPermitted));
         assert_eq!(login.authorize(REQUEST).1, Some(with_nonce("n")));
-        assert!(matches!(login.login.shared.known(), Known::Accepted { .. }));
+        assert!(login.login.shared.is_accepted());
+        // Nor does a stream that the user may not have keep the others from theirs.
+        let mut other = ConnectionLogin::new(login.login.clone());
+        other.accept_challenge(Some(&digest("n", "")), None).unwrap();
+        let found = other.accept_challenge(Some(&digest("n", "")), Some(&with_nonce("n")));
+        assert_eq!(found, Err(LoginRefusal::NotPermitted));
+        assert_eq!(login.login.shared.known(), Known::Untried);
     }
 
     #[test]
