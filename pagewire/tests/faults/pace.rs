@@ -151,7 +151,8 @@ fn rates_that_cannot_be_kept_are_refused_at_the_start() {
     ] {
         let place = Place::new();
         let mut command = Command::new(PROGRAM);
-        command.arg("serve").args(options).arg(place.folder());
+        command.args(["serve", "--rtsp=127.0.0.1:0", "--http=127.0.0.1:0"]).args(options);
+        command.arg(place.folder());
         let output = command.output().expect("the program under test starts");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");

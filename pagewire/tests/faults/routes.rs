@@ -204,7 +204,8 @@ fn assert_departure_times(pacing: &str) {
 fn names() -> Vec<String> {
     let place = Place::new();
     let mut command = Command::new(PROGRAM);
-    command.args(["serve", "--path", "no-such-path"]).arg(place.folder());
+    command.args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    command.args(["--path", "no-such-path"]).arg(place.folder());
     let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
     let (_, list) = outcome.stderr.split_once(" one of ").expect("the refusal lists them");
     let mut names: Vec<String> = list.trim().split(", ").map(str::to_owned).collect();

@@ -62,6 +62,7 @@ fn sockets_that_are_not_what_they_are_named_are_refused() {
     ];
     for (descriptor, name, words) in cases {
         let mut command = with_descriptor(descriptor, name, &place);
+        command.args(["--http", "127.0.0.1:0"]);
         let stderr = watchdog::unnamed_file();
         command.stdout(Stdio::null()).stderr(stderr.try_clone().expect("a descriptor"));
         let mut child = command.spawn().expect("a shell is part of every system");
