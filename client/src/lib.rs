@@ -154,7 +154,11 @@ pub fn without_userinfo(url: &str) -> String {
 
 fn wrong_url(url: &str) -> Error {
     let cure = match has_userinfo(url) {
-        true => "leave user and password out: they are taken for RTSP, and given apart",
+        true if !url.contains("://") => "write rtsp:// or http:// in front of it",
+        true => {
+            "leave user and password out: they are taken for rtsp:// alone; over HTTP a signed \
+             address needs none (pagewire sign)"
+        }
         false => "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH",
     };
     let found = one_line(&without_userinfo(url), URL_CHARS_SHOWN);

@@ -49,6 +49,8 @@ pub(super) struct RtspConnection {
     inbound: Inbound,
     writer: SharedWriter,
     is_tunnel: bool,
+    /// The connection is another one than at first.
+    has_reopened: bool,
     pub(super) local: SocketAddr,
     pub(super) remote: IpAddr,
     pub(super) server: SocketAddr,
@@ -203,6 +205,7 @@ impl RtspConnection {
             inbound,
             writer,
             is_tunnel: false,
+            has_reopened: false,
             local,
             remote,
             server,
@@ -276,7 +279,8 @@ impl RtspConnection {
                 let described = connection.described(reply)?;
                 return Ok((connection, described));
             };
-            tracing::info!("{}: DESCRIBE: {}; going to {to}", connection.peer, reply.status());
+            let shown = connection.login.masked(&to);
+            tracing::info!("{}: DESCRIBE: {}; going to {shown}", connection.peer, reply.status());
             url = to;
         }
         let peer = format!("rtsp {}", without_userinfo(&url));
@@ -327,26 +331,39 @@ impl RtspConnection {
             let (authorized, sent) = self.login.authorize(&request);
             let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
             let reply = timeout(ANSWER_WAIT, self.exchange(&authorized)).await;
-            let reply = reply.unwrap_or_else(late).map_err(|no_reply| match no_reply {
-                // Some cameras refuse a password so.
-                NoReply::Lost(found) if self.login.is_first(sent.as_ref()) => {
-                    self.login_error(what, LoginRefusal::Unanswered(found))
+            let reply = match reply.unwrap_or_else(late) {
+                Ok(reply) => reply,
+                Err(NoReply::Lost(found)) => {
+                    // The connection may have ended behind the challenge, before the answer.
+                    let is_early = found == CLOSED && self.login.is_first(sent.as_ref());
+                    if is_early && !self.has_reopened && self.reopen().await? {
+                        request = self.client.again(&request);
+                        continue;
+                    }
+                    // Some cameras refuse a password so.
+                    return Err(match self.login.unanswered(sent.as_ref(), &found) {
+                        Some(reason) => self.login_error(what, reason),
+                        None => self.no_reply(what, NoReply::Lost(found)),
+                    });
                 }
-                no_reply => self.no_reply(what, no_reply),
-            })?;
+                Err(no_reply) => return Err(self.no_reply(what, no_reply)),
+            };
             match reply.status() {
                 UNAUTHORIZED => {
                     let field = reply.header(CHALLENGE);
                     let challenged = self.login.accept_challenge(field, sent.as_ref());
                     challenged.map_err(|reason| self.login_error(what, reason))?;
                     request = self.client.again(&request);
-                    if reply.header("Connection").is_some_and(|v| v.eq_ignore_ascii_case("close")) {
+                    let closes = reply.header("Connection").unwrap_or_default().split(',');
+                    if closes.map(str::trim).any(|word| word.eq_ignore_ascii_case("close")) {
                         self.reopen().await?;
                     }
                 }
                 status => {
-                    if status == 200 {
-                        self.login.note_granted(sent.as_ref());
+                    match status {
+                        200 => self.login.note_granted(sent.as_ref()),
+                        FORBIDDEN => self.login.note_forbidden(sent.as_ref()),
+                        _ => {}
                     }
                     return Ok(reply);
                 }
@@ -355,18 +372,20 @@ impl RtspConnection {
     }
 
     /// Opens another connection in place of this one, which the server closes behind a challenge.
-    /// Its session, if any, continues: RTSP binds none to a connection (RFC 2326 §1.1).
-    async fn reopen(&mut self) -> Result<(), Error> {
+    /// Its session, if any, continues: RTSP binds none to a connection (RFC 2326 §1.1). Returns
+    /// false where that is not possible.
+    async fn reopen(&mut self) -> Result<bool, Error> {
         // Media on the connection and tunnels end with it: the next request reports the end.
         if !matches!(self.inbound, Inbound::Direct(_)) || self.is_tunnel {
-            return Ok(());
+            return Ok(false);
         }
+        self.has_reopened = true;
         let stream = connect_from(Some(self.local.ip()), self.server).await?;
         (self.local, self.server) = ends(&self.client, &stream)?;
         let (reading, writing) = stream.into_split();
         self.inbound = Inbound::Direct(Box::new(DirectReader::new(reading)));
         self.writer = ControlWriter::plain(writing);
-        Ok(())
+        Ok(true)
     }
 
     fn login_error(&self, what: &str, reason: LoginRefusal) -> Error {
@@ -406,7 +425,7 @@ impl RtspConnection {
     /// Logs ignored parts of an answer.
     pub(super) fn note_ignored(&self, what: &str, ignored: &[String]) {
         for part in ignored {
-            let part = one_line(part, WORDS_CHARS_MAX);
+            let part = one_line(&self.login.masked(part), WORDS_CHARS_MAX);
             tracing::warn!("{}: {what}: ignored what cannot be believed: {part}", self.peer);
         }
     }
@@ -568,6 +587,7 @@ pub(super) fn authority(host: &str, port: u16) -> String {
 }
 
 const UNAUTHORIZED: u16 = 401;
+const FORBIDDEN: u16 = 403;
 const CHALLENGE: &str = "WWW-Authenticate";
 const CONNECT_WAIT_S: u64 = 5;
 /// DESCRIBE may have to wait for a read from a cold disk.

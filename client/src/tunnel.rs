@@ -51,7 +51,13 @@ pub(crate) async fn open<C: Future<Output = Result<TcpStream, Error>>>(
     loop {
         let _turn = login.turn().await.map_err(denied)?;
         let (request, sent) = login.authorize(get_request(path, &host, &cookie).as_bytes());
-        let (head, rest) = response(&mut get, &request, lost).await?;
+        let (head, rest) = response(&mut get, &request, lost).await.map_err(|error| {
+            let found = match &error {
+                Error::Lost { found, .. } => login.unanswered(sent.as_ref(), found),
+                _ => None,
+            };
+            found.map_or(error, denied)
+        })?;
         if status(&head) == Some(UNAUTHORIZED) {
             let challenged = login.accept_challenge(challenge(&head).as_deref(), sent.as_ref());
             challenged.map_err(denied)?;

@@ -6,6 +6,7 @@
 //!
 //! Does not answer challenges (`client::ClientLogin` does).
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -64,6 +65,16 @@ impl LoginOptions {
         urls: &mut [String],
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Vec<ClientLogin>, String> {
+        if let Some(url) = urls.iter().find(|url| has_scheme(url, "rtsps://")) {
+            let shown = client::without_userinfo(url);
+            return Err(format!("URL: {shown}; RTSP over TLS is not supported: write rtsp://"));
+        }
+        let of_sdp = urls.iter().filter_map(|url| url.strip_prefix(::receive::SDP_SCHEME));
+        if of_sdp.clone().any(|path| path.contains("://")) {
+            return Err(
+                "--sdp: an address; name a file, and write the address without --sdp".into()
+            );
+        }
         if !urls.iter().any(|url| is_rtsp(url)) {
             let basic = self.allow_basic.then_some("--allow-basic");
             return match self.credentials.as_ref().map(|_| "--credentials").or(basic) {
@@ -167,15 +178,20 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
 }
 
 fn is_rtsp(url: &str) -> bool {
-    url.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
+    has_scheme(url, SCHEME)
+}
+
+fn has_scheme(url: &str, scheme: &str) -> bool {
+    url.get(..scheme.len()).is_some_and(|found| found.eq_ignore_ascii_case(scheme))
 }
 
 /// True where a `/`, `#` or `?` that is not escaped seems to end the host within a password: in
-/// `rtsp://anna:1/2@camera/` the host would be `anna`.
+/// `rtsp://anna:1/2@camera/` the host would be `anna`, and `b` in `rtsp://anna:a@b/2@camera/`.
 fn has_broken_password(url: &str) -> bool {
     let rest = &url[SCHEME.len()..];
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    authority.contains(':') && !authority.contains(['@', '[']) && path.contains('@')
+    let user = authority.rsplit_once('@').map_or(authority, |(user, _)| user);
+    user.contains(':') && !user.starts_with('[') && path.contains('@')
 }
 
 /// Reads a file of credentials.
@@ -196,7 +212,7 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
     if text.len() as u64 > BYTES_MAX {
         return Err(wrong(&format!("more than {BYTES_MAX} bytes"), "name a file of credentials"));
     }
-    let mut read: Vec<CredentialsLine> = Vec::new();
+    let (mut read, mut seen) = (Vec::new(), HashSet::new());
     for (index, line) in text.trim_start_matches('\u{feff}').lines().map(str::trim).enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -204,9 +220,7 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
         let number = index + 1;
         let form = format!("write rtsp://USER:PASSWORD@HOST[:PORT] without a path; {ESCAPES}");
         let line = credentials_line(line).ok_or_else(|| wrong(&format!("line {number}"), &form))?;
-        let is_same =
-            |other: &&CredentialsLine| other.server == line.server && other.user == line.user;
-        if read.iter().any(|other| is_same(&other)) {
+        if !seen.insert((line.server.clone(), line.user.clone())) {
             let found = format!("line {number}: this user of this server has a line already");
             return Err(wrong(&found, "leave one out"));
         }
@@ -327,6 +341,9 @@ mod tests {
             ("rtsp://anna:secret%FF@cam/a", "URL: rtsp://…@cam/a; user or password is not UTF-8"),
             ("rtsp://anna:12/secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a passwo"),
             ("rtsp://anna:secret", "URL: no host and port of a server in it; write rtsp://HOST"),
+            ("rtsp://anna:x@y/secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a passwo"),
+            ("rtsps://anna:secret@cam/a", "URL: rtsps://…@cam/a; RTSP over TLS is not supported"),
+            ("sdp:rtsp://anna:secret@cam/a", "--sdp: an address; name a file"),
             ("rtsp://anna:#secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a password"),
         ] {
             let fault = taken_off(&options, url, nothing).unwrap_err();

@@ -94,6 +94,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let line: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let concealed = process_title::conceal_passwords(&line);
     // A server has a configuration file and an environment besides its command line.
     if let Some(sources) = config::Sources::of_line(&line, Box::new(|name| std::env::var_os(name)))
     {
@@ -105,14 +106,17 @@ fn main() -> ExitCode {
             Err(unusable) => unusable.report(),
         };
     }
-    let concealed = process_title::conceal_passwords(&line);
     let arguments = match Arguments::try_parse_from(&line) {
         Ok(arguments) => arguments,
-        Err(error) if process_title::has_passwords(&line) => {
-            eprint!("{}", process_title::masked(&error.render().to_string()));
+        Err(error) => {
+            let text = error.render().to_string();
+            let masked = process_title::masked(&text);
+            if masked == text {
+                error.exit();
+            }
+            eprint!("{masked}");
             return ExitCode::from(2);
         }
-        Err(error) => error.exit(),
     };
     if let Err(fault) = log::start(&arguments.log, arguments.log_format) {
         return wrong(&format!("--log {}: {fault}", arguments.log));

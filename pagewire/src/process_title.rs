@@ -15,13 +15,17 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
-/// Overwrites the passwords of `rtsp:` URLs, if these arguments have any.
+/// Overwrites the passwords of `rtsp:` URLs, if these arguments have any, and remembers all
+/// passwords for [`masked`].
 ///
 /// # Errors
 /// The memory cannot be written. The arguments are unchanged.
 pub(crate) fn conceal_passwords(line: &[OsString]) -> io::Result<()> {
-    if !has_passwords(line) {
+    let secrets = line.iter().filter_map(|argument| secret(argument.to_str()?)).collect();
+    let _ = SECRETS.set(secrets);
+    if line.iter().all(|argument| passwords(argument.as_bytes()).is_empty()) {
         return Ok(());
     }
     let odd = || io::Error::other("/proc/self/stat has no place of the arguments");
@@ -42,21 +46,25 @@ pub(crate) fn conceal_passwords(line: &[OsString]) -> io::Result<()> {
     Ok(())
 }
 
-/// True if an argument is a URL with a password.
-pub(crate) fn has_passwords(line: &[OsString]) -> bool {
-    line.iter().any(|argument| !passwords(argument.as_bytes()).is_empty())
+/// Masks the passwords of the arguments in a message, which may repeat an argument.
+pub(crate) fn masked(message: &str) -> String {
+    let secrets = SECRETS.get().map_or(&[][..], Vec::as_slice);
+    masked_of(message, secrets)
 }
 
-/// Masks the passwords of URLs in a message, which may repeat an argument.
-pub(crate) fn masked(message: &str) -> String {
-    let mut masked = message.to_owned();
-    for password in passwords(message.as_bytes()).into_iter().rev() {
-        // Advice names the place of a password.
-        if !["", "PASSWORD"].contains(&&message[password.clone()]) {
-            masked.replace_range(password, "…");
-        }
-    }
-    masked
+fn masked_of(message: &str, secrets: &[String]) -> String {
+    let mask = |message: String, secret: &String| message.replace(secret, ":…@");
+    secrets.iter().fold(message.to_owned(), mask)
+}
+
+/// The password of an argument that names a user, with the marks around it; any scheme and none.
+fn secret(argument: &str) -> Option<String> {
+    let (before, _) = argument.rsplit_once('@')?;
+    let (scheme, user) = before.rsplit_once("//").unwrap_or(("", before));
+    // Senders of a group are no secrets.
+    let is_sender = ["udp:", "rtp:"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    let (_, password) = user.split_once(':').filter(|_| !is_sender)?;
+    (!password.is_empty()).then(|| format!(":{password}@"))
 }
 
 /// Places of the passwords in arguments, which end in zeros.
@@ -72,8 +80,8 @@ fn passwords(arguments: &[u8]) -> Vec<Range<usize>> {
         let last_at = |text: &[u8]| text.iter().rposition(|byte| *byte == b'@');
         // A password may contain a slash that ends the host; such a URL is refused later.
         if let Some(colon) = colon
-            && let Some(host) = last_at(&url[..end]).or_else(|| last_at(url))
-            && colon < host
+            && let Some(host) = last_at(url)
+            && last_at(&url[..end]).is_none_or(|before| colon < before)
         {
             found.push(start + colon + 1..start + host);
         }
@@ -86,6 +94,8 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window.eq_ignore_ascii_case(wanted))
 }
 
+/// Passwords of the command line.
+static SECRETS: OnceLock<Vec<String>> = OnceLock::new();
 const SCHEME: &[u8] = b"rtsp://";
 /// Numbers of fields in proc_pid_stat(5).
 const STATE: usize = 3;
@@ -104,14 +114,21 @@ mod tests {
         assert_eq!(shown("receive\0rtsp://u:secret@h/a\0--json\0"), ["secret"]);
         assert_eq!(shown("a\0RTSP://u:p@w:x@h\0rtsp://u:q@[::1]:554/\0"), ["p@w:x", "q"]);
         assert_eq!(shown("rtsp://u:12/secret@h/\0"), ["12/secret"], "refused later");
-        assert_eq!(
-            masked("no rtsp://ü:p@h/ and rtsp://v:q@h"),
-            "no rtsp://ü:…@h/ and rtsp://v:…@h"
-        );
-        let advice = "write rtsp://USER:PASSWORD@HOST or rtsp://USER:@HOST";
-        assert_eq!(masked(advice), advice);
+        assert_eq!(shown("rtsp://u:a@b/c@h/\0"), ["a@b/c"], "refused later");
         for other in ["rtsp://h/a@b:c\0", "rtsp://u@h/\0", "rtsp://h\0a:b@c\0", "", "rtsp://"] {
             assert!(shown(other).is_empty(), "{other}");
         }
+    }
+
+    #[test]
+    fn passwords_of_arguments_are_masked_in_messages() {
+        let secrets: Vec<String> = ["rtsp://ü:p w@h/", "anna:q@h", "udp://fd00::7@[ff3e::1]:5004"]
+            .into_iter()
+            .filter_map(secret)
+            .collect();
+        let message = "no rtsp://ü:p w@h/, --x anna:q@h; write rtsp://USER:PASSWORD@HOST";
+        let masked = "no rtsp://ü:…@h/, --x anna:…@h; write rtsp://USER:PASSWORD@HOST";
+        assert_eq!(masked_of(message, &secrets), masked);
+        assert_eq!(secrets.len(), 2, "{secrets:?}");
     }
 }

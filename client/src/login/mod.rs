@@ -6,10 +6,12 @@
 //! does, so that a challenge costs one round trip a connection.
 //!
 //! Cameras lock an account after a few wrong passwords. So a password that a server refuses is sent
-//! once: all connections with clones of one [`ClientLogin`] wait for the first answer, and send
-//! none for [`LOGIN_WAIT`] where it was refused. The same request is repeated only where the nonce
-//! is at fault: `stale=true`, twice in a row at most, or another nonce from a server that has
-//! accepted the password on this connection (nonces for one request each), once.
+//! once: all connections with clones of one [`ClientLogin`] wait for the first answer (no longer
+//! than [`TURN_WAIT`]), and send none for [`LOGIN_WAIT`] where it was refused. Once it was
+//! accepted, some refusals in a row are taken for a lack of rights to a stream. The same request is
+//! repeated only where the nonce is at fault: `stale=true`, twice in a row at most, or another
+//! nonce from a server that has accepted the password on this connection (nonces for one request
+//! each), once.
 //!
 //! Digest is preferred to Basic, and SHA-256 to MD5. Basic shows the password to everybody on the
 //! way, and is answered only where [`ClientLogin::allows_basic`] is set.
@@ -23,22 +25,26 @@
 mod challenge;
 mod credentials;
 mod digest;
+mod shared;
 
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use self::challenge::Challenge;
 use self::digest::DigestAnswers;
+use self::shared::{Known, SharedLogin};
 
 pub use self::challenge::ChallengeFault;
 pub use self::credentials::{
     InvalidUserinfo, UserCredentials, Userinfo, rtsp_server, split_userinfo,
 };
+pub use self::shared::LOGIN_WAIT;
 
 /// User and password for one server, and the ways in which they may be sent. Clones share the
 /// knowledge whether the server accepts them.
@@ -62,49 +68,6 @@ impl ClientLogin {
     /// The login for another server, to which the one of the URL has redirected.
     pub(crate) fn redirected() -> ClientLogin {
         ClientLogin { is_redirected: true, ..ClientLogin::default() }
-    }
-}
-
-/// State of a login at a server, shared by its connections.
-#[derive(Debug, Default)]
-struct SharedLogin {
-    known: std::sync::Mutex<Known>,
-    /// Held by the connection that tries the password.
-    turn: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// Knowledge about a password.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Known {
-    #[default]
-    Untried,
-    Accepted {
-        until: Instant,
-    },
-    Refused {
-        until: Instant,
-    },
-}
-
-impl SharedLogin {
-    /// The knowledge that has not expired.
-    fn known(&self) -> Known {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match *known {
-            Known::Accepted { until } | Known::Refused { until } if until <= Instant::now() => {
-                *known = Known::Untried;
-            }
-            _ => {}
-        }
-        *known
-    }
-
-    fn is_accepted(&self) -> bool {
-        matches!(self.known(), Known::Accepted { .. })
-    }
-
-    fn set(&self, known: Known) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 }
 
@@ -139,6 +102,9 @@ pub enum LoginRefusal {
     /// The server ended the connection, or did not answer, where it was sent the first answer.
     #[error("no reply to the password: {0}")]
     Unanswered(String),
+    /// The server answered the password of another stream with 403.
+    #[error("it answers the password with 403 Forbidden; correct it before another try")]
+    Forbidden,
     /// The server found a nonce stale again and again.
     #[error("it calls each answer to its challenges stale; see whether its clock is right")]
     Stale,
@@ -183,18 +149,24 @@ impl ConnectionLogin {
     }
 
     /// Waits until no other connection tries the password; the next answer is sent while the result
-    /// is held. `None` where the password is known to be right, or no answer will be sent.
+    /// is held. `None` where the password is known to be right, where the other takes too long, and
+    /// where no answer will be sent.
     ///
     /// # Errors
     /// The server has refused the password.
     pub(crate) async fn turn(&mut self) -> Result<Option<OwnedMutexGuard<()>>, LoginRefusal> {
-        if self.answers.is_none() || self.login.shared.is_accepted() {
+        if self.answers.is_none() || self.is_accepted || self.login.shared.is_accepted() {
             return Ok(None);
         }
-        let turn = self.login.shared.turn.clone().lock_owned().await;
+        let turn = self.login.shared.turn();
+        let turn = timeout(TURN_WAIT, turn).await.ok();
         match self.login.shared.known() {
-            Known::Refused { .. } => Err(self.refuse(LoginRefusal::WrongPassword)),
-            _ => Ok(Some(turn)),
+            Known::Refused { reason, .. } => {
+                (self.answers, self.refusal) = (None, Some(reason.clone()));
+                Err(reason)
+            }
+            Known::Accepted => Ok(None),
+            Known::Untried => Ok(turn),
         }
     }
 
@@ -226,7 +198,31 @@ impl ConnectionLogin {
         self.refused_answers = 0;
         if sent.is_some() {
             self.is_accepted = true;
-            self.login.shared.set(Known::Accepted { until: Instant::now() + ACCEPTED_FOR });
+            self.login.shared.set_accepted();
+        }
+    }
+
+    /// Returns the refusal where the server ends the connection, or does not reply, behind an
+    /// answer; `None` where the password is known to be right, or the request carried none.
+    pub(crate) fn unanswered(
+        &mut self,
+        sent: Option<&SentAnswer>,
+        found: &str,
+    ) -> Option<LoginRefusal> {
+        let shared = &self.login.shared;
+        if sent.is_none() || self.is_accepted || shared.is_accepted() && !shared.doubt() {
+            return None;
+        }
+        let reason = LoginRefusal::Unanswered(found.to_owned());
+        shared.set_refused(reason.clone());
+        Some(reason)
+    }
+
+    /// Notes 403, by which some servers refuse a password.
+    pub(crate) fn note_forbidden(&self, sent: Option<&SentAnswer>) {
+        let shared = &self.login.shared;
+        if sent.is_some() && !self.is_accepted && (!shared.is_accepted() || shared.doubt()) {
+            shared.set_refused(LoginRefusal::Forbidden);
         }
     }
 
@@ -277,13 +273,11 @@ impl ConnectionLogin {
             (Ok(Challenge::Basic), SentAnswer::Digest(_)) if self.is_accepted => {
                 (RENEWED_MAX, LoginRefusal::NotPermitted)
             }
-            _ if self.is_accepted && self.refused_answers <= STALE_MAX => {
+            _ if self.is_accepted && self.refused_answers <= RENEWED_MAX => {
                 return Err(LoginRefusal::NotPermitted);
             }
             _ if self.is_accepted => return Err(self.refuse(LoginRefusal::NotPermitted)),
-            // It was right a moment ago: the next connection tries it alone.
-            _ if self.login.shared.is_accepted() => {
-                self.login.shared.set(Known::Untried);
+            _ if self.login.shared.is_accepted() && !self.login.shared.doubt() => {
                 return Err(self.refuse(LoginRefusal::NotPermitted));
             }
             _ => return Err(self.refuse(LoginRefusal::WrongPassword)),
@@ -305,7 +299,7 @@ impl ConnectionLogin {
         })
     }
 
-    /// True if a request carried an answer, and the server has accepted none yet.
+    /// True if a request carried an answer, and the server has accepted none on this connection.
     pub(crate) fn is_first(&self, sent: Option<&SentAnswer>) -> bool {
         sent.is_some() && !self.is_accepted
     }
@@ -333,8 +327,8 @@ impl ConnectionLogin {
 
     /// Sends no answer from now on.
     fn refuse(&mut self, reason: LoginRefusal) -> LoginRefusal {
-        if reason == LoginRefusal::WrongPassword && self.refused_answers > 0 {
-            self.login.shared.set(Known::Refused { until: Instant::now() + LOGIN_WAIT });
+        if reason == LoginRefusal::WrongPassword {
+            self.login.shared.set_refused(reason.clone());
         }
         self.answers = None;
         self.refusal = Some(reason.clone());
@@ -348,11 +342,8 @@ fn pair(credentials: &UserCredentials) -> Zeroizing<String> {
     Zeroizing::new(STANDARD.encode(pair.as_bytes()))
 }
 
-/// Time for which a server that has refused a password is not sent it again: with three tries in
-/// half an hour no camera is known to lock an account.
-pub const LOGIN_WAIT: Duration = Duration::from_secs(600);
-/// Time for which a password that was accepted is sent without waiting for another connection.
-const ACCEPTED_FOR: Duration = Duration::from_secs(60);
+/// Longest wait for another connection that tries the password.
+const TURN_WAIT: Duration = Duration::from_secs(5);
 /// Answers in a row that a server may call stale and have repeated.
 const STALE_MAX: u32 = 2;
 /// Answers in a row that it may refuse for a nonce that is no longer its own.
@@ -444,9 +435,9 @@ mod tests {
             assert_eq!(waiting.await.unwrap_err(), LoginRefusal::WrongPassword);
         }
         assert_eq!(second.authorize(REQUEST).1, None);
-        login.shared.set(Known::Accepted { until: Instant::now() + ACCEPTED_FOR });
+        login.shared.set_accepted();
         assert!(third.turn().await.unwrap().is_none(), "the password is known to be right");
-        login.shared.set(Known::Refused { until: Instant::now() });
+        login.shared.forget();
         assert!(third.turn().await.unwrap().is_some(), "it may be tried again");
     }
 
@@ -487,11 +478,33 @@ mod tests {
         assert_eq!(login.authorize(REQUEST).1, Some(with_nonce("n")));
         assert!(login.login.shared.is_accepted());
         // Nor does a stream that the user may not have keep the others from theirs.
+        let refused = || {
+            let mut other = ConnectionLogin::new(login.login.clone());
+            other.accept_challenge(Some(&digest("n", "")), None).unwrap();
+            other.accept_challenge(Some(&digest("n", "")), Some(&with_nonce("n"))).unwrap_err()
+        };
+        assert_eq!([refused(), refused()], [(); 2].map(|()| LoginRefusal::NotPermitted));
+        assert!(login.login.shared.is_accepted());
+        assert_eq!(refused(), LoginRefusal::WrongPassword, "too many in a row");
+        assert!(!login.login.shared.is_accepted());
+    }
+
+    #[test]
+    fn a_server_that_does_not_reply_to_a_password_has_refused_it() {
+        let mut first = connection(false);
+        first.accept_challenge(Some(&digest("n", "")), None).unwrap();
+        assert_eq!(first.unanswered(None, "closed"), None, "no password was sent");
+        let sent = with_nonce("n");
+        let reason = LoginRefusal::Unanswered("closed".to_owned());
+        assert_eq!(first.unanswered(Some(&sent), "closed"), Some(reason.clone()));
+        assert!(
+            matches!(first.login.shared.known(), Known::Refused { reason: r, .. } if r == reason)
+        );
+        let mut login = accepted();
+        assert_eq!(login.unanswered(Some(&sent), "closed"), None, "a connection that broke");
         let mut other = ConnectionLogin::new(login.login.clone());
-        other.accept_challenge(Some(&digest("n", "")), None).unwrap();
-        let found = other.accept_challenge(Some(&digest("n", "")), Some(&with_nonce("n")));
-        assert_eq!(found, Err(LoginRefusal::NotPermitted));
-        assert_eq!(login.login.shared.known(), Known::Untried);
+        let found = [(); 3].map(|()| other.unanswered(Some(&sent), "closed").is_some());
+        assert_eq!(found, [false, false, true]);
     }
 
     #[test]
