@@ -16,9 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::connect::{authority, connect};
 use super::http_head::{HEAD_BYTES_MAX, Head};
 use super::http_url::UrlParts;
-use super::rtsp_connection::{authority, connect};
 use super::{one_line, wrong_url};
 use crate::error::Error;
 

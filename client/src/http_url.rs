@@ -11,7 +11,7 @@ use std::fmt;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::rtsp_connection::authority;
+use super::connect::authority;
 
 /// Parts of an `http:` URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -22,6 +22,7 @@
 mod channel_rtcp;
 mod chosen_stream;
 mod client_session;
+mod connect;
 mod control_writer;
 mod decode_order;
 mod demultiplexer;

@@ -15,14 +15,13 @@
 //! keep-alives.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -30,6 +29,7 @@ use wire::rtsp::client::{Client, DescribedSession, Reply, ReplyReader};
 use wire::rtsp::{ChannelPair, Fault, Limits};
 
 use super::channel_rtcp::ChannelRtcp;
+use super::connect::{authority, connect, connect_from};
 use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink};
@@ -325,17 +325,22 @@ impl RtspConnection {
         request: impl FnOnce(&mut Client) -> Vec<u8>,
     ) -> Result<Reply, Error> {
         let mut request = request(&mut self.client);
+        // Held until the password is known to be right or wrong.
+        let mut turn = None;
         loop {
-            let turn = self.login.turn().await;
-            let _turn = turn.map_err(|reason| self.login_error(what, reason))?;
+            if turn.is_none() {
+                let waited = self.login.turn().await;
+                turn = waited.map_err(|reason| self.login_error(what, reason))?;
+            }
             let (authorized, sent) = self.login.authorize(&request);
             let late = |_| Err(NoReply::Lost(format!("no answer in {} s", ANSWER_WAIT.as_secs())));
             let reply = timeout(ANSWER_WAIT, self.exchange(&authorized)).await;
+            let is_late = reply.is_err();
             let reply = match reply.unwrap_or_else(late) {
                 Ok(reply) => reply,
                 Err(NoReply::Lost(found)) => {
                     // The connection may have ended behind the challenge, before the answer.
-                    let is_early = found == CLOSED && self.login.is_first(sent.as_ref());
+                    let is_early = !is_late && self.login.is_first(sent.as_ref());
                     if is_early && !self.has_reopened && self.reopen().await? {
                         request = self.client.again(&request);
                         continue;
@@ -544,52 +549,9 @@ fn ends(client: &Client, stream: &TcpStream) -> Result<(SocketAddr, SocketAddr),
     Ok((stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?))
 }
 
-/// Opens a TCP connection to the first address of a name that accepts it.
-pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Error> {
-    connected(authority(host, port), TcpStream::connect((host, port))).await
-}
-
-/// Opens a TCP connection to an address, from `source` where that is given.
-pub(super) async fn connect_from(
-    source: Option<IpAddr>,
-    to: SocketAddr,
-) -> Result<TcpStream, Error> {
-    let connecting = async {
-        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        if let Some(source) = source {
-            socket.bind(SocketAddr::new(source, 0))?;
-        }
-        socket.connect(to).await
-    };
-    let from = source.map_or_else(String::new, |source| format!(" from {source}"));
-    connected(format!("{to}{from}"), connecting).await
-}
-
-async fn connected(
-    object: String,
-    connecting: impl Future<Output = io::Result<TcpStream>>,
-) -> Result<TcpStream, Error> {
-    let failed = |source| Error::Host { call: "connect", object: object.clone(), source };
-    let late = || {
-        let waited =
-            format!("no answer in {} s; is it on, and no firewall between?", CONNECT_WAIT_S);
-        io::Error::new(io::ErrorKind::TimedOut, waited)
-    };
-    let connecting = timeout(Duration::from_secs(CONNECT_WAIT_S), connecting);
-    let stream = connecting.await.unwrap_or_else(|_| Err(late())).map_err(failed)?;
-    // Requests are small, and each one is awaited.
-    stream.set_nodelay(true).map_err(failed)?;
-    Ok(stream)
-}
-
-pub(super) fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 const CHALLENGE: &str = "WWW-Authenticate";
-const CONNECT_WAIT_S: u64 = 5;
 /// DESCRIBE may have to wait for a read from a cold disk.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 4096;

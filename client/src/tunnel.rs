@@ -19,9 +19,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use wire::rtsp::client::Client;
 
+use super::connect::authority;
 use super::login::ConnectionLogin;
 use super::one_line;
-use super::rtsp_connection::authority;
 use crate::error::Error;
 use crate::random::random_u32;
 
@@ -48,8 +48,12 @@ pub(crate) async fn open<C: Future<Output = Result<TcpStream, Error>>>(
     let lost = |found: String| Error::Lost { peer: peer.clone(), found };
     let denied = |reason| Error::Login { peer: peer.clone(), request: "GET".to_owned(), reason };
     let cookie = cookie();
+    // Held until the password is known to be right or wrong.
+    let mut turn = None;
     loop {
-        let _turn = login.turn().await.map_err(denied)?;
+        if turn.is_none() {
+            turn = login.turn().await.map_err(denied)?;
+        }
         let (request, sent) = login.authorize(get_request(path, &host, &cookie).as_bytes());
         let (head, rest) = response(&mut get, &request, lost).await.map_err(|error| {
             let found = match &error {

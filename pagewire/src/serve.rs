@@ -357,7 +357,7 @@ async fn serve(config: Config, operation: Operation, reloads: Reloads) -> ExitCo
 
 /// Prints an error; exit status 2 when the caller is at fault, otherwise 1.
 fn failed(error: &Error) -> ExitCode {
-    eprintln!("pagewire: {}", Escaped(&with_flag(error)));
+    eprintln!("pagewire: {}", Escaped(crate::process_title::masked(&with_flag(error))));
     ExitCode::from(if error.is_caller() { 2 } else { 1 })
 }
 

@@ -27,9 +27,9 @@ use tokio::time::{timeout, timeout_at};
 
 use super::chunks::ChunkReader;
 use super::playlist::ListedResource;
+use crate::connect::{connect, connect_from};
 use crate::http_head::{HEAD_BYTES_MAX, Head};
 use crate::http_url::UrlParts;
-use crate::rtsp_connection::{connect, connect_from};
 
 /// Route to servers, shared by all viewers of a load.
 #[derive(Debug, Clone, Default)]

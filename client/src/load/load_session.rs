@@ -27,10 +27,11 @@ use super::session_streams::{
     set_up_frames, set_up_ports,
 };
 use super::stages::StageCounts;
+use crate::connect::connect_from;
 use crate::error::{ClientSetting, Error};
 use crate::login::ClientLogin;
 use crate::read_pace::ReadRate;
-use crate::rtsp_connection::{RtspConnection, connect_from};
+use crate::rtsp_connection::RtspConnection;
 use crate::transport::StreamTransport;
 
 /// State shared by all sessions.

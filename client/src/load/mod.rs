@@ -372,7 +372,7 @@ pub(super) async fn resolve(
     port: u16,
     source: Option<IpAddr>,
 ) -> Result<SocketAddr, Error> {
-    let object = || super::rtsp_connection::authority(host, port);
+    let object = || super::connect::authority(host, port);
     let found = tokio::net::lookup_host((host, port)).await;
     let mut found =
         found.map_err(|source| Error::Host { call: "resolve", object: object(), source })?;

@@ -76,7 +76,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     for path in &options.files {
         let inspected = inspect(path, Effort::of(options));
         if let Err(reason) = &inspected {
-            eprintln!("pagewire: inspect: {}: {}", Escaped(path.display()), Escaped(reason));
+            let path = crate::process_title::masked(&path.display().to_string());
+            eprintln!("pagewire: inspect: {}: {}", Escaped(path), Escaped(reason));
             status = ExitCode::FAILURE;
         }
         match (&inspected, options.json) {

@@ -11,16 +11,19 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::harness::recorder::Recorder;
 use crate::harness::watchdog::{self, Outcome};
-use crate::harness::{PROGRAM, Place};
+use crate::harness::{PROGRAM, Place, await_true};
 
 const PASSWORD: &str = "s3cr3t";
 const DIGEST: &str = "WWW-Authenticate: Digest realm=\"camera\", nonce=\"";
+/// Last field of a camera that closes the connection at an answer.
+const CLOSES: &str = "X-Closes: 1";
 /// A challenge, a reply to it, and two for nonces that were called stale.
 const REQUESTS_MAX: usize = 4;
 
 /// A camera that refuses every request with the same status line and fields; `N` in them is the
-/// number of the request.
+/// number of the request. Behind [`CLOSES`] it closes the connection at an answer to its challenge.
 struct Camera {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -65,11 +68,15 @@ fn refuse_all(stream: &TcpStream, refusal: &str, seen: &Mutex<Vec<String>>) {
             continue;
         }
         let cseq = request.lines().find(|line| line.starts_with("CSeq: ")).expect("a number");
+        let has_answer = request.contains("\nAuthorization: ");
         let mut seen = seen.lock().expect("no panic");
         let refusal = refusal.replace('N', &seen.len().to_string());
         let answer = format!("RTSP/1.0 {refusal}\r\n{cseq}\r\n\r\n");
         seen.push(std::mem::take(&mut request));
         drop(seen);
+        if refusal.ends_with(CLOSES) && has_answer {
+            return;
+        }
         if writing.write_all(answer.as_bytes()).is_err() {
             return;
         }
@@ -117,6 +124,18 @@ fn a_wrong_password_is_sent_once_for_all_streams_of_a_camera() {
     assert_eq!(camera.answers(), 1, "{:?}", camera.requests());
     assert_eq!(camera.requests().len(), 9, "{:?}", camera.requests());
     assert!(!outcome.stderr.contains(PASSWORD), "{}", outcome.stderr);
+
+    // Another camera closes the connection instead: it may have done so behind its challenge, so
+    // that the answer is sent once more.
+    let camera = Camera::start(format!("401 Unauthorized\r\n{DIGEST}N\"\r\n{CLOSES}"));
+    let urls: Vec<String> = (0..8).map(|number| format!("{}{number}", camera.url())).collect();
+    let place = Place::new();
+    let recorder = Recorder::start(&place, &urls, &["--transport=tcp"]);
+    await_true("all streams are refused", || {
+        recorder.log().matches("asking again in 600 s").count() == urls.len()
+    });
+    assert!(camera.answers() <= 2, "{:?}", camera.requests());
+    recorder.stop();
 }
 
 #[test]
