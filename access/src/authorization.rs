@@ -6,6 +6,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use wire::http::unquoted;
 use zeroize::Zeroizing;
 
 /// Credentials of one request.
@@ -102,18 +103,6 @@ fn quote_end(text: &str) -> Option<usize> {
         is_escaped = byte == b'\\' && !is_escaped;
         is_end
     })
-}
-
-fn unquoted(raw: &str) -> String {
-    let mut text = String::with_capacity(raw.len());
-    let mut letters = raw.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => text.extend(letters.next()),
-            _ => text.push(letter),
-        }
-    }
-    text
 }
 
 /// Longer values are no credentials of a player.

@@ -33,10 +33,12 @@ use super::connect::{authority, connect, connect_from};
 use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink};
-use super::login::{ClientLogin, ConnectionLogin, LoginRefusal, SentAnswer, rtsp_server};
+use super::login::{
+    CHALLENGE, ClientLogin, ConnectionLogin, LoginRefusal, SentAnswer, UNAUTHORIZED, rtsp_server,
+};
 use super::media_names::names_of;
 use super::read_pace::ReadPace;
-use super::rtsp_refusal::refusal;
+use super::rtsp_refusal::{WORDS_CHARS_MAX, refusal};
 use super::transport::StreamTransport;
 use super::unasked_input::{UnaskedCounts, UnaskedInput};
 use super::{one_line, rtsp_client, tunnel, without_userinfo};
@@ -549,9 +551,7 @@ fn ends(client: &Client, stream: &TcpStream) -> Result<(SocketAddr, SocketAddr),
     Ok((stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?))
 }
 
-const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
-const CHALLENGE: &str = "WWW-Authenticate";
 /// DESCRIBE may have to wait for a read from a cold disk.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 4096;
@@ -559,4 +559,3 @@ const READ_BYTES: usize = 4096;
 const REDIRECTIONS_MAX: u32 = 5;
 /// Queued replies; one request at a time is in flight.
 const REPLIES_MAX: usize = 16;
-const WORDS_CHARS_MAX: usize = 300;

@@ -47,4 +47,5 @@ fn cure(status: u16, body: &str) -> &'static str {
     }
 }
 
-const WORDS_CHARS_MAX: usize = 300;
+/// Words of a server in a message.
+pub(super) const WORDS_CHARS_MAX: usize = 300;

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use wire::rtsp::client::Client;
 
 use super::connect::authority;
-use super::login::ConnectionLogin;
+use super::login::{CHALLENGE, ConnectionLogin, UNAUTHORIZED};
 use super::one_line;
 use crate::error::Error;
 use crate::random::random_u32;
@@ -118,7 +118,7 @@ fn challenge(head: &[u8]) -> Option<String> {
     // Folded lines are one (RFC 1945 §4.2).
     let text = String::from_utf8_lossy(head).replace("\r\n ", " ").replace("\r\n\t", " ");
     let fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
-    let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case("WWW-Authenticate"));
+    let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case(CHALLENGE));
     let values: Vec<&str> = fields.map(|(_, value)| value.trim()).collect();
     (!values.is_empty()).then(|| values.join(", "))
 }
@@ -172,7 +172,6 @@ fn cookie() -> String {
     (0..4).map(|_| format!("{:08x}", random_u32())).collect()
 }
 
-const UNAUTHORIZED: u16 = 401;
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const LINE_CHARS_SHOWN: usize = 200;

@@ -83,8 +83,8 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(mut options: Options) -> ExitCode {
-    let login = match options.login.take_off(std::slice::from_mut(&mut options.url)) {
-        Ok(logins) => logins.into_iter().next().unwrap_or_default(),
+    let login = match options.login.take_off_one(&mut options.url) {
+        Ok(login) => login,
         Err(fault) => return crate::wrong(&fault),
     };
     let scenario = match options.scenario.as_deref().map(crate::config::read_scenario).transpose() {

@@ -52,6 +52,15 @@ struct CredentialsLine {
 }
 
 impl LoginOptions {
+    /// Removes user and password from a URL; returns the login.
+    ///
+    /// # Errors
+    /// As for [`take_off`](Self::take_off).
+    pub(crate) fn take_off_one(&self, url: &mut String) -> Result<ClientLogin, String> {
+        let logins = self.take_off(std::slice::from_mut(url))?;
+        Ok(logins.into_iter().next().expect("one for each URL"))
+    }
+
     /// Removes users and passwords from URLs; returns a login for each.
     ///
     /// # Errors
@@ -109,8 +118,7 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
         if has_broken_password(url) {
             return Err(wrong(format!("{ESCAPES}, and @ in a path as %40")));
         }
-        let split = split_userinfo(url).map_err(|fault| wrong(fault.to_string()))?;
-        let (plain, userinfo) = split;
+        let (plain, userinfo) = split_userinfo(url).map_err(|fault| wrong(fault.to_string()))?;
         *url = plain;
         let Some(server) = rtsp_server(url) else {
             // A password without a host would be shown.
@@ -153,12 +161,7 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
         match (self.environment()?, &user) {
             (Some((user, password)), _) if is_wanted(&user) => new(&user, &password),
             (_, None) => Ok(None),
-            (_, Some(_)) => {
-                Err("no password for this user; write rtsp://USER:PASSWORD@HOST (with \
-                                 an empty one, rtsp://USER:@HOST), or a line in a file of \
-                                 --credentials"
-                    .to_owned())
-            }
+            (_, Some(_)) => Err(NO_PASSWORD.to_owned()),
         }
     }
 
@@ -244,6 +247,8 @@ fn credentials_line(line: &str) -> Option<CredentialsLine> {
 
 const SCHEME: &str = "rtsp://";
 const ESCAPES: &str = "write / # ? and % in a password as %2F %23 %3F and %25";
+const NO_PASSWORD: &str = "no password for this user; write rtsp://USER:PASSWORD@HOST (with an \
+                           empty one, rtsp://USER:@HOST), or a line in a file of --credentials";
 const USER: &str = "PAGEWIRE_RTSP_USER";
 const PASSWORD: &str = "PAGEWIRE_RTSP_PASSWORD";
 /// Permissions of the group and of others.

@@ -17,7 +17,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use client::without_userinfo;
+use client::{has_userinfo, without_userinfo};
 use paths::Port;
 
 use crate::error::{Error, RecordSetting};
@@ -44,7 +44,7 @@ impl StreamSource {
         }
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
-            "rtsp" if rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@')) => {
+            "rtsp" if has_userinfo(url) => {
                 Err(wrong(url, "leave user and password out of it: they are given apart"))
             }
             "rtsp" => match wire::rtsp::client::Client::new(url) {

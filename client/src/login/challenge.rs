@@ -214,7 +214,7 @@ mod tests {
         for field in [
             "Digest realm=\"IP Camera(12345)\", nonce=\"8bf2a1\", stale=\"FALSE\"",
             "digest realm=\"LIVE555 Streaming Media\",nonce=\"0e\" , algorithm=\"MD5\"",
-            "Digest realm=\"ClientLogin to 9f\", nonce=\"8bf2a1\",, stale=FALSE, x=y",
+            "Digest realm=\"Login to 9f\", nonce=\"8bf2a1\",, stale=FALSE, x=y",
             "Digest nonce=\"8bf2a1\", realm=\"a\", broken",
             "Negotiate abcd==, Basic realm=IP Camera x, Digest realm=\"a\", nonce=\"8bf2a1\"",
         ] {

@@ -9,6 +9,7 @@
 
 use aws_lc_rs::digest::{Algorithm, SHA256, SHA512_256, digest};
 use md5::{Digest as _, Md5};
+use wire::http::unquoted;
 use zeroize::Zeroizing;
 
 use super::credentials::UserCredentials;
@@ -94,7 +95,7 @@ impl DigestAnswers {
         let DigestAnswers { challenge, client_nonce, count } = self;
         let DigestChallenge { hash, realm, nonce, .. } = &*challenge;
         let user = &credentials.user;
-        let (plain_realm, plain_nonce) = (unescaped(realm), unescaped(nonce));
+        let (plain_realm, plain_nonce) = (unquoted(realm), unquoted(nonce));
         let pair = Zeroizing::new(format!("{user}:{plain_realm}:{}", credentials.password()));
         let mut first = Zeroizing::new(hash.hex(&pair));
         if challenge.is_session {
@@ -140,18 +141,6 @@ impl DigestAnswers {
 
 fn escaped(text: &str) -> String {
     text.replace('\\', r"\\").replace('"', "\\\"")
-}
-
-fn unescaped(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut letters = text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => plain.extend(letters.next()),
-            _ => plain.push(letter),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

@@ -348,6 +348,9 @@ const TURN_WAIT: Duration = Duration::from_secs(5);
 const STALE_MAX: u32 = 2;
 /// Answers in a row that it may refuse for a nonce that is no longer its own.
 const RENEWED_MAX: u32 = 1;
+/// Status of a challenge, and the field that it is in (RFC 7235 §3.1, §4.1).
+pub(crate) const UNAUTHORIZED: u16 = 401;
+pub(crate) const CHALLENGE: &str = "WWW-Authenticate";
 const LINE_END: &str = "\r\n";
 
 #[cfg(test)]

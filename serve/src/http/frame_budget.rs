@@ -14,7 +14,8 @@
 //! as [`STREAMS_MAX`] streams touched.
 //!
 //! Costs some additions a read and a write, and a look at the head of each frame that is received.
-//! A read ends where [`READ_HEADS`] of the shortest frames would: a long frame takes two reads.
+//! A read ends where [`READ_HEADS`] of the shortest frames would: a long frame takes two reads. Of
+//! a client that is ended, up to [`DRAINED_BYTES_MAX`] more are read behind the end.
 //!
 //! Sources: RFC 9113 §4.1 (frame heads), §10.5 (denial of service).
 //! Does not parse frames beyond their heads.

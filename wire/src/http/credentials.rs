@@ -44,6 +44,19 @@ pub fn query_token(query: &str) -> Option<&[u8]> {
     query.split('&').find_map(|pair| pair.strip_prefix(PARAMETER)).map(str::as_bytes)
 }
 
+/// Text of a quoted string without its escapes (RFC 9110 §5.6.4).
+pub fn unquoted(raw: &str) -> String {
+    let mut text = String::with_capacity(raw.len());
+    let mut letters = raw.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => text.extend(letters.next()),
+            _ => text.push(letter),
+        }
+    }
+    text
+}
+
 const SCHEME: &[u8] = b"Bearer ";
 const PARAMETER: &str = "access_token=";
 
@@ -60,6 +73,13 @@ mod tests {
             assert_eq!(bearer(other), None, "{other}");
         }
         assert_eq!(format!("{:?}", Credentials::new(b"Bearer abc")), "Credentials");
+    }
+
+    #[test]
+    fn escapes_of_quoted_strings_are_removed() {
+        for (raw, text) in [("a", "a"), (r#"a\"b\\ü"#, "a\"b\\ü"), (r"\\\", "\\"), ("", "")] {
+            assert_eq!(unquoted(raw), text, "{raw}");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod target;
 
 pub use conditions::Conditions;
 pub use content_type::content_type;
-pub use credentials::{Credentials, query_token};
+pub use credentials::{Credentials, query_token, unquoted};
 pub use details::RequestDetails;
 pub use escape::{escape_html, escape_path};
 pub use malformed::Malformed;
