@@ -170,4 +170,4 @@ impl Viewer {
     }
 }
 
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(60);

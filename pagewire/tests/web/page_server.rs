@@ -119,4 +119,4 @@ fn answer(stream: TcpStream, served: &Served, reports: &Sender<Vec<u8>>) -> Opti
 
 const PAGE: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("player.js");
-const REQUEST_WAIT: Duration = Duration::from_secs(10);
+const REQUEST_WAIT: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use paths::{DownloadPath, Host, MappedFile, Open, PATHS, SendError, SendStats, S
 use crate::harness::skip;
 use crate::opened;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
     let mut usable = Vec::new();

@@ -22,7 +22,7 @@ use crate::{send_from, stream_paths};
 
 const PAGE_BYTES: u64 = 4096;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Checks that all packets before a file's cut arrive, and that the send then returns the file's
 /// end. Further bytes lie in the page of the cut: correct up to it, and zeroes or none behind.

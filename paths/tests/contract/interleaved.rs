@@ -19,7 +19,7 @@ use paths::{
 use crate::downloads::connection;
 use crate::harness::noise;
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// `$`, channel, two bytes of length; then 12 bytes of RTP.
 const HEAD_BYTES: usize = 16;
 /// A frame with 7 packets of transport stream.

@@ -11,7 +11,7 @@ use rustix::net::sockopt::{
 };
 
 /// Longest wait for a datagram that was sent.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 

@@ -15,7 +15,7 @@ use crate::harness::network::{self, Owner};
 use crate::harness::skip;
 use crate::peer::{Peer, assert_received};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn usable(transport: Transport) -> Option<&'static Spec> {
     let spec = find(transport, "zerocopy").unwrap();
