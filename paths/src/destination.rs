@@ -15,7 +15,8 @@
 //! report, and no report ends or slows a stream by itself: the destination keeps the quote of each
 //! report ([`Destination::take_reports`]), and the caller compares it with the packets it sent. A
 //! socket without ICMP makes no call for this. A flood of reports that refuses [`REPEATS_MAX`]
-//! sends in a row leaves the batch for a later send.
+//! sends in a row leaves the batch for a later send. An error that this host may cause, too, lasts
+//! and ends the stream when it has left [`LEFT_MAX`] batches in a row.
 //!
 //! The MTU is the device's, not the path's, which a stranger can lower by one forged packet
 //! ([`crate::sys::ignore_path_mtu`]).
@@ -44,8 +45,16 @@ use crate::zerocopy::Unreported;
 pub const SEGMENTS_MAX: u32 = 64;
 
 /// Sends refused in a row, with or without a report, after which a batch is left for a later send.
-/// A report must hit each of them within a microsecond or two, so a flood rarely reaches this.
+/// A report must hit each of them within a microsecond or two, so a flood rarely reaches this but
+/// on a busy machine, where the sender stands still between them.
 const REPEATS_MAX: u32 = 8;
+
+/// Batches left in a row after which an error is this host's own: a flood would have had to hit
+/// each of their sends.
+const LEFT_MAX: u32 = 16;
+
+/// Calls of paths that use no socket, so that ICMP causes none of their errors.
+const WITHOUT_SOCKET: [&str; 5] = ["mmap", "pipe2", "pread", "preadv", "statx"];
 
 /// Reports kept until the caller fetches them. Those of one refused send are a dozen at most.
 const REPORTS_MAX: usize = 32;
@@ -83,8 +92,10 @@ pub struct Destination {
     segment_bytes: u32,
     lowered: Option<SegmentLimitLowered>,
     peer: IpAddr,
-    /// Sends refused since one succeeded.
+    /// Sends refused since one succeeded, or since a batch was left for later.
     refused_in_row: u32,
+    /// Batches left for later since a send succeeded.
+    left_in_row: u32,
     /// True when the kernel queues reports of the path for this socket.
     hears_reports: bool,
     /// Reports of the path that the caller has not fetched yet.
@@ -128,6 +139,7 @@ impl Destination {
             lowered: None,
             peer,
             refused_in_row: 0,
+            left_in_row: 0,
             hears_reports: false,
             reports: Vec::new(),
             cuts_at_device: sys::is_ipv4(peer),
@@ -294,6 +306,7 @@ impl Destination {
     /// Records a call that succeeded.
     pub(crate) fn accepted(&mut self) {
         self.refused_in_row = 0;
+        self.left_in_row = 0;
     }
 
     /// Interprets the refusal of a call with `packets` packets.
@@ -324,7 +337,9 @@ impl Destination {
                 self.judge_report(errno, SendError::Blocked, stats)
             }
             // ICMP may cause these errors, and so may this host.
-            libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES => {
+            libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES
+                if !WITHOUT_SOCKET.contains(&call) =>
+            {
                 self.judge_report(errno, self.host(call, errno), stats)
             }
             libc::EPIPE
@@ -343,8 +358,8 @@ impl Destination {
         RefusalAction::Retry
     }
 
-    /// Interprets a refusal that ICMP may have caused: repeats the send; after [`REPEATS_MAX`]
-    /// refusals in a row returns `lasting`.
+    /// Interprets a refusal that ICMP may have caused: repeats the send, leaves the batch after
+    /// [`REPEATS_MAX`] refusals in a row, and returns `lasting` after [`LEFT_MAX`] such batches.
     fn judge_report(
         &mut self,
         errno: Errno,
@@ -355,11 +370,13 @@ impl Destination {
         if self.refused_in_row < REPEATS_MAX {
             return RefusalAction::Retry;
         }
-        if lasting == SendError::Blocked {
-            self.refused_in_row = 0;
-            stats.refused += 1;
+        self.refused_in_row = 0;
+        self.left_in_row += 1;
+        if self.left_in_row >= LEFT_MAX && lasting != SendError::Blocked {
+            return RefusalAction::Stop(lasting);
         }
-        RefusalAction::Stop(lasting)
+        stats.refused += 1;
+        RefusalAction::Stop(SendError::Blocked)
     }
 
     /// Interprets `EMSGSIZE`: ICMP causes it once, a packet above the device's MTU each time.
@@ -450,127 +467,4 @@ impl AsFd for Destination {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns a destination whose runs have 1,000-byte packets.
-    fn destination() -> Destination {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect("127.0.0.1:9").unwrap();
-        let mut destination = Destination::new(socket, "127.0.0.1:9").unwrap();
-        assert_eq!(destination.ready(1000, true, &mut SendStats::default()), Ok(SEGMENTS_MAX));
-        destination
-    }
-
-    fn judge(to: &mut Destination, errno: i32, packets: u32) -> Option<SendError> {
-        match to.judge("writev", Errno::new(errno), packets, &mut SendStats::default()) {
-            RefusalAction::Retry => None,
-            RefusalAction::Stop(error) => Some(error),
-        }
-    }
-
-    #[test]
-    fn an_unconnected_socket_is_refused() {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let refusal = Destination::new(socket, "10.0.0.7:5004").unwrap_err();
-        assert_eq!(refusal.to_string(), "getpeername on 10.0.0.7:5004: ENOTCONN");
-    }
-
-    #[test]
-    fn a_device_without_checksums_makes_segments_fall_to_one_and_the_option_off() {
-        let mut to = destination();
-        let mut stats = SendStats::default();
-        assert_eq!(judge(&mut to, libc::EIO, 48), None);
-        assert_eq!(to.segments(), 1);
-        let lowered = SegmentLimitLowered { from: 64, to: 1, errno: Some(Errno::new(libc::EIO)) };
-        assert_eq!(
-            (to.take_segment_limit_lowered(), to.take_segment_limit_lowered()),
-            (Some(lowered), None)
-        );
-        assert_eq!(to.ready(1000, true, &mut stats), Ok(1));
-        assert_eq!((to.segment_bytes, stats.calls), (0, 1));
-        let error = judge(&mut to, libc::EIO, 1);
-        assert_eq!(error, Some(to.host("writev", Errno::new(libc::EIO))));
-        assert_eq!(to.take_segment_limit_lowered(), None);
-    }
-
-    #[test]
-    fn other_refusals_halve_what_was_tried_down_to_one() {
-        let mut to = destination();
-        let mut seen = Vec::new();
-        // ICMP may have caused the first refusal.
-        assert_eq!(judge(&mut to, libc::EMSGSIZE, 48), None);
-        assert_eq!(to.segments(), SEGMENTS_MAX);
-        for errno in [libc::EINVAL, libc::EMSGSIZE, libc::EINVAL, libc::EINVAL, libc::EINVAL] {
-            let packets = to.ready(1000, true, &mut SendStats::default()).unwrap().min(48);
-            assert_eq!(judge(&mut to, errno, packets), None);
-            seen.push(to.segments());
-        }
-        assert_eq!(seen, [24, 12, 6, 3, 1]);
-        let lowered =
-            SegmentLimitLowered { from: 64, to: 1, errno: Some(Errno::new(libc::EINVAL)) };
-        assert_eq!(to.take_segment_limit_lowered(), Some(lowered));
-    }
-
-    #[test]
-    fn a_run_taken_in_pieces_is_made_shorter_and_a_packet_waits() {
-        let mut to = destination();
-        let mut stats = SendStats::default();
-        assert!(matches!(to.judge_in_pieces(9, &mut stats), RefusalAction::Retry));
-        assert_eq!(
-            to.take_segment_limit_lowered(),
-            Some(SegmentLimitLowered { from: 64, to: 4, errno: None })
-        );
-        let action = to.judge_in_pieces(1, &mut stats);
-        assert!(matches!(action, RefusalAction::Stop(SendError::Blocked)));
-        assert_eq!((to.segments(), to.take_segment_limit_lowered(), stats.refused), (4, None, 1));
-    }
-
-    #[test]
-    fn no_report_ends_a_stream_or_shortens_its_runs() {
-        let mut to = destination();
-        let reported = [
-            libc::ECONNREFUSED,
-            libc::EHOSTUNREACH,
-            libc::ENETUNREACH,
-            libc::EMSGSIZE,
-            libc::ENOPROTOOPT,
-            libc::EACCES,
-            libc::EPROTO,
-        ];
-        for _ in 0..1000 {
-            for errno in reported {
-                assert_eq!(judge(&mut to, errno, 48), None, "{}", Errno::new(errno));
-                to.accepted();
-            }
-        }
-        assert_eq!((to.segments(), to.take_segment_limit_lowered()), (SEGMENTS_MAX, None));
-        assert_eq!(to.take_reports().len(), REPORTS_MAX);
-    }
-
-    #[test]
-    fn a_flood_of_reports_leaves_the_batch_for_later() {
-        let mut to = destination();
-        for errno in [libc::ECONNREFUSED, libc::ENETUNREACH] {
-            for _ in 1..REPEATS_MAX {
-                assert_eq!(judge(&mut to, errno, 1), None);
-            }
-            assert_eq!(judge(&mut to, errno, 1), Some(SendError::Blocked));
-        }
-        for _ in 1..REPEATS_MAX {
-            assert_eq!(judge(&mut to, libc::EACCES, 1), None);
-        }
-        let own = judge(&mut to, libc::EACCES, 1);
-        assert!(matches!(own, Some(SendError::Host { .. })), "no ICMP lasts: {own:?}");
-    }
-
-    #[test]
-    fn passing_refusals_wait_and_lasting_ones_end() {
-        let mut to = destination();
-        assert_eq!(judge(&mut to, libc::EINTR, 1), None);
-        assert_eq!(judge(&mut to, libc::EAGAIN, 1), Some(SendError::Blocked));
-        assert_eq!(judge(&mut to, libc::ENOBUFS, 1), Some(SendError::Blocked));
-        assert!(matches!(judge(&mut to, libc::EPIPE, 1), Some(SendError::Gone { .. })));
-        assert!(matches!(judge(&mut to, libc::EPERM, 1), Some(SendError::Host { .. })));
-    }
-}
+mod tests;
