@@ -9,7 +9,7 @@
 //! needs more. Requests from the server are dropped. Interleaved frames are returned between the
 //! replies.
 //!
-//! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
+//! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1; RFC 7826 §4.2 (`rtsps`).
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -30,6 +30,7 @@ pub struct Client {
     url: String,
     host: String,
     port: u16,
+    is_tls: bool,
     /// URL of the stream; that of the presentation before the reply to DESCRIBE.
     stream_url: String,
     session: Option<String>,
@@ -108,7 +109,7 @@ pub struct PlayReply {
 }
 
 impl Client {
-    /// A client of the asset at an `rtsp:` URL. User and password are not sent.
+    /// A client of the asset at an `rtsp:` or `rtsps:` URL. User and password are not sent.
     ///
     /// # Errors
     /// [`Fault::Url`].
@@ -116,15 +117,20 @@ impl Client {
         let fault = || Malformed::new(0, Fault::Url);
         let mut parsed = Url::parse(url).map_err(|_| fault())?;
         let host = parsed.host_str().unwrap_or_default().to_owned();
-        if parsed.scheme() != "rtsp" || host.is_empty() {
+        let is_tls = match parsed.scheme() {
+            "rtsp" => false,
+            "rtsps" => true,
+            _ => return Err(fault()),
+        };
+        if host.is_empty() {
             return Err(fault());
         }
         parsed.set_username("").and_then(|()| parsed.set_password(None)).map_err(|()| fault())?;
         parsed.set_fragment(None);
-        let port = parsed.port().unwrap_or(DEFAULT_PORT);
+        let port = parsed.port().unwrap_or(if is_tls { TLS_PORT } else { DEFAULT_PORT });
         let host = host.trim_matches(['[', ']']).to_owned();
         let url = String::from(parsed);
-        Ok(Client { stream_url: url.clone(), url, host, port, session: None, cseq: 0 })
+        Ok(Client { stream_url: url.clone(), url, host, port, is_tls, session: None, cseq: 0 })
     }
 
     /// Name or address of the server; an IPv6 address without brackets.
@@ -132,9 +138,14 @@ impl Client {
         &self.host
     }
 
-    /// TCP port of the server: 554 if the URL has none (§9.2).
+    /// TCP port of the server: 554 if the URL has none (§9.2), 322 with TLS (RFC 7826 §4.2).
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// True for an `rtsps:` URL: the connection is one of TLS.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// URL to which SETUP is sent.
@@ -468,6 +479,7 @@ const MOVED: [u16; 6] = [300, 301, 302, 303, 307, 308];
 
 /// §9.2.
 const DEFAULT_PORT: u16 = 554;
+const TLS_PORT: u16 = 322;
 
 /// §12.37.
 const TIMEOUT_S_DEFAULT: u64 = 60;

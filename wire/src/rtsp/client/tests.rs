@@ -30,7 +30,10 @@ fn urls_give_host_and_port_and_keep_the_password_back() {
     assert_eq!((client.host(), client.port()), ("::1", 8554));
     let text = String::from_utf8(client.describe()).unwrap();
     assert!(text.starts_with("DESCRIBE rtsp://[::1]:8554/a%20b.ts RTSP/1.0\r\nCSeq: 1\r\n"));
-    assert_eq!(Client::new("rtsp://h/a.ts").unwrap().port(), 554);
+    let port = |url: &str| Client::new(url).map(|client| (client.is_tls(), client.port())).unwrap();
+    assert_eq!(port("rtsp://h/a.ts"), (false, 554));
+    assert_eq!(port("RTSPS://h/a.ts"), (true, 322));
+    assert_eq!(port("rtsps://h:8322/a.ts"), (true, 8322));
     for wrong in ["http://h/a.ts", "rtsp:a.ts", "a.ts", "rtsp:///a.ts", ""] {
         assert_eq!(Client::new(wrong).unwrap_err().fault, Fault::Url, "{wrong}");
     }
