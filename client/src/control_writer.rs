@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Mutex;
+
+use super::control_stream::StreamWriter;
 
 /// A writer that the requests and the reporter share.
 pub(crate) type SharedWriter = Arc<Mutex<ControlWriter>>;
@@ -25,22 +25,22 @@ pub(crate) type SharedWriter = Arc<Mutex<ControlWriter>>;
 /// Sending side of a connection.
 #[derive(Debug)]
 pub(crate) struct ControlWriter {
-    stream: OwnedWriteHalf,
+    stream: StreamWriter,
     pending: Vec<u8>,
     is_tunnel: bool,
     /// The sending side of a tunnel's GET connection: dropping it would close that side.
-    _get: Option<OwnedWriteHalf>,
+    _get: Option<StreamWriter>,
 }
 
 impl ControlWriter {
     /// Writes to an RTSP connection.
-    pub(crate) fn plain(stream: OwnedWriteHalf) -> SharedWriter {
+    pub(crate) fn new(stream: StreamWriter) -> SharedWriter {
         let writer = ControlWriter { stream, pending: Vec::new(), is_tunnel: false, _get: None };
         Arc::new(Mutex::new(writer))
     }
 
     /// Writes to the POST connection of a tunnel.
-    pub(crate) fn tunnel(post: OwnedWriteHalf, get: OwnedWriteHalf) -> SharedWriter {
+    pub(crate) fn tunnel(post: StreamWriter, get: StreamWriter) -> SharedWriter {
         let (stream, pending) = (post, Vec::new());
         Arc::new(Mutex::new(ControlWriter { stream, pending, is_tunnel: true, _get: Some(get) }))
     }
@@ -90,7 +90,7 @@ impl ControlWriter {
                 written => drop(self.pending.drain(..written)),
             }
         }
-        Ok(())
+        self.stream.flush().await
     }
 }
 
@@ -100,18 +100,30 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 mod tests {
     use std::time::Duration;
 
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncRead, AsyncReadExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::time::timeout;
 
     use super::*;
+    use crate::scripted_tls::Certified;
 
     #[tokio::test]
     async fn an_abandoned_message_is_completed_before_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (mut server, _) = listener.accept().await.unwrap();
-        let shared = ControlWriter::plain(stream.into_split().1);
+        let (server, _) = listener.accept().await.unwrap();
+        abandon(StreamWriter::Plain(stream.into_split().1), server).await;
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_message_is_completed_over_tls_too() {
+        let (client, server) = Certified::new().connected().await;
+        let (_reader, writer) = client.into_split();
+        abandon(writer, server).await;
+    }
+
+    async fn abandon(writer: StreamWriter, mut server: impl AsyncRead + Unpin + Send + 'static) {
+        let shared = ControlWriter::new(writer);
         let mut writer = shared.lock().await;
         let message = |number: usize| vec![number as u8; MESSAGE_BYTES];
         let mut sent = 0;

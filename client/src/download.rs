@@ -376,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there() {
-        let (_held, address) = crate::scripted_server::nobody();
+        let (_held, address) = crate::trial_sockets::nobody();
         let error = download(&format!("http://{address}/"), DownloadTarget::Nowhere, |_| {}).await;
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with(&format!("connect {address}: Connection refused")), "{error}");

@@ -9,6 +9,7 @@ use std::io;
 use std::path::Path;
 
 use crate::login::LoginRefusal;
+use crate::tls::TlsFault;
 
 /// Reason why a client did not begin or did not finish.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +74,14 @@ pub enum Error {
         /// The reason. It repeats neither user nor password.
         reason: LoginRefusal,
     },
+    /// Peer: a server of `rtsps:` is not trusted, or does not speak TLS.
+    #[error("{peer}: {fault}")]
+    Tls {
+        /// Name of the peer.
+        peer: String,
+        /// The reason.
+        fault: TlsFault,
+    },
     /// Peer: a server granted PLAY, and no packet arrived.
     #[error("{peer}: {found}")]
     NoPacket {
@@ -127,7 +136,7 @@ pub enum ClientSetting {
     SourceAddress,
     /// `file` of a load.
     File,
-    /// `transport` of a load.
+    /// `transport` of a play or a load.
     Transport,
     /// `scenario` of a load.
     Scenario,

@@ -5,7 +5,7 @@
 //! [`PacketSink`], RTCP packets to the reporter, and replies to the waiting request. Where a sink
 //! is full the task stops reading, and TCP flow control slows the sender: nothing is dropped here.
 //! Costs one system call and one copy for up to 256 KiB, and no memory between reads but a partial
-//! frame: all tasks of a thread share the read buffer.
+//! frame: all tasks of a thread share the read buffer. TLS costs more of all three (`tls`).
 //!
 //! One poll of the task does one read; where more bytes are available, other tasks run first. A
 //! server whose non-media input exceeds a bound is left (`unasked_input`).
@@ -21,15 +21,11 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use rustix::net::RecvFlags;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use wire::rtcp;
@@ -37,8 +33,10 @@ use wire::rtp::{HEADER_BYTES, PLAIN_FIRST_BYTE, VERSION_MASK};
 use wire::rtsp::client::Reply;
 use wire::rtsp::{ChannelPair, Malformed};
 
+use super::control_stream::StreamReader;
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::read_pace::ReadPace;
+use super::tls;
 use super::unasked_input::UnaskedInput;
 
 /// Consumer of the RTP packets of a connection.
@@ -61,7 +59,7 @@ pub(crate) enum NoReply {
 
 impl NoReply {
     pub(crate) fn broke(error: &io::Error) -> NoReply {
-        NoReply::Lost(format!("the connection broke: {error}"))
+        NoReply::Lost(format!("the connection broke: {}", tls::described(error)))
     }
 }
 
@@ -103,7 +101,7 @@ fn is_rtp(data: &[u8]) -> bool {
 
 /// The task's state.
 pub(crate) struct FrameReader<S> {
-    pub(crate) stream: OwnedReadHalf,
+    pub(crate) stream: StreamReader,
     pub(crate) demultiplexer: StreamDemultiplexer,
     /// One for each stream.
     pub(crate) routes: Vec<FrameRoute<S>>,
@@ -122,10 +120,10 @@ impl<S: PacketSink> FrameReader<S> {
 
     async fn read(&mut self) -> NoReply {
         let is_gathered = matches!(self.pace, ReadPace::Gathered(_));
-        if is_gathered {
+        if let Some(socket) = self.stream.socket().filter(|_| is_gathered) {
             // Without this mark each burst wakes this program needlessly, and costs the sender CPU
             // time where both run on one machine; the sessions are the same.
-            let _ = paths::set_wake_bytes(self.stream.as_ref().as_fd(), READ_BYTES as u32);
+            let _ = paths::set_wake_bytes(socket.as_fd(), READ_BYTES as u32);
         }
         loop {
             let bytes_max = self.pace.allowed(READ_BYTES).await;
@@ -162,22 +160,19 @@ impl<S: PacketSink> FrameReader<S> {
     ) -> Poll<Result<usize, NoReply>> {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(READ_BYTES, 0);
-            let mut space = ReadBuf::new(&mut buffer[..bytes_max]);
-            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut space));
-            Poll::Ready(self.take(read.map(|()| space.filled())))
+            let read = ready!(self.stream.poll_read(context, &mut buffer[..bytes_max]));
+            Poll::Ready(self.take(read.map(|bytes| &buffer[..bytes])))
         })
     }
 
-    /// Processes the available bytes. A timed reader does not wait for the runtime's readiness
-    /// event, which the socket's wake-up mark delays.
+    /// Processes the available bytes, without waiting.
     fn receive(&mut self) -> Result<usize, NoReply> {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(READ_BYTES, 0);
-            let socket: &tokio::net::TcpStream = self.stream.as_ref();
-            match rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-                Err(rustix::io::Errno::WOULDBLOCK) => Ok(0),
-                Err(errno) => self.take(Err(errno.into())),
-                Ok((_, bytes)) => self.take(Ok(&buffer[..bytes])),
+            match self.stream.try_read(&mut buffer[..]) {
+                Ok(None) => Ok(0),
+                Ok(Some(bytes)) => self.take(Ok(&buffer[..bytes])),
+                Err(error) => self.take(Err(error)),
             }
         })
     }
@@ -417,7 +412,7 @@ mod tests {
             let mut demultiplexer = StreamDemultiplexer::new(ReplyReader::new(Limits::default()));
             demultiplexer.channels = vec![0, 1];
             let reader = FrameReader {
-                stream: stream.into_split().0,
+                stream: StreamReader::Plain(stream.into_split().0),
                 demultiplexer,
                 routes: vec![FrameRoute { channels, sink, rtcp, is_heard: false }],
                 replies,

@@ -15,7 +15,7 @@
 //! RTCP; `play_session` runs the play, and `verdict` holds the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
-//! Does not decode, or use TLS, proxies or cookies.
+//! Does not decode, or use proxies or cookies; TLS is for RTSP alone.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod channel_rtcp;
 mod chosen_stream;
 mod client_session;
 mod connect;
+mod control_stream;
 mod control_writer;
 mod decode_order;
 mod demultiplexer;
@@ -57,6 +58,7 @@ mod socket_pair;
 mod stop;
 mod stream_setup;
 mod stream_stats;
+mod tls;
 mod track_file;
 mod track_muxer;
 mod track_queue;
@@ -77,9 +79,15 @@ mod scripted_login;
 #[cfg(test)]
 mod scripted_server;
 #[cfg(test)]
+mod scripted_tls;
+#[cfg(test)]
 mod scripted_tunnel;
 #[cfg(test)]
+mod tls_trials;
+#[cfg(test)]
 mod transport_trials;
+#[cfg(test)]
+mod trial_sockets;
 
 use wire::rtsp::client::Client;
 
@@ -90,17 +98,18 @@ pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::{ClientSetting, Error};
 pub use frame_reader::{FrameBatch, FrameQueue};
 pub use login::{
-    ChallengeFault, ClientLogin, InvalidUserinfo, LOGIN_WAIT, LoginRefusal, UserCredentials,
-    Userinfo, rtsp_server, split_userinfo,
+    ChallengeFault, ClientLogin, InvalidUserinfo, LOGIN_WAIT, LoginRefusal, RtspServer,
+    UserCredentials, Userinfo, rtsp_server, split_userinfo,
 };
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
 pub use random::{random_cname, random_u32};
 pub use sender_clock::SenderClock;
+pub use tls::{CertificateFingerprint, ServerTrust, TlsFault, TrustFault};
 pub use track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};
 pub use track_queue::{Ended, TrackEvent, TrackQueue};
 pub use track_stream::TrackCounts;
-pub use transport::{StreamTransport, TransportChoice};
+pub use transport::{StreamTransport, TransportChoice, check_transport};
 pub use verdict::{
     AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, TrackVerdict, Verdict,
 };
@@ -108,7 +117,7 @@ pub use verdict::{
 /// Protocol of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// `rtsp:`: a stream, for [`play`].
+    /// `rtsp:` and `rtsps:`: a stream, for [`play`].
     Rtsp,
     /// `http:`: a file, for [`download`].
     Http,
@@ -124,7 +133,7 @@ impl Scheme {
         if has_userinfo(url) {
             return Err(wrong_url(url));
         }
-        if scheme.eq_ignore_ascii_case("rtsp") {
+        if ["rtsp", "rtsps"].iter().any(|rtsp| scheme.eq_ignore_ascii_case(rtsp)) {
             Ok(Scheme::Rtsp)
         } else if scheme.eq_ignore_ascii_case("http") {
             Ok(Scheme::Http)
@@ -155,18 +164,18 @@ pub fn without_userinfo(url: &str) -> String {
 
 fn wrong_url(url: &str) -> Error {
     let cure = match has_userinfo(url) {
-        true if !url.contains("://") => "write rtsp:// or http:// in front of it",
+        true if !url.contains("://") => "write rtsp://, rtsps:// or http:// in front of it",
         true => {
-            "leave user and password out: they are taken for rtsp:// alone; over HTTP a signed \
-             address needs none (pagewire sign)"
+            "leave user and password out: they are for RTSP alone; over HTTP a signed address \
+             needs none (pagewire sign)"
         }
-        false => "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH",
+        false => "write rtsp://HOST:PORT/PATH, rtsps:// over TLS, or http://HOST:PORT/PATH",
     };
     let found = one_line(&without_userinfo(url), URL_CHARS_SHOWN);
     Error::Setting { setting: ClientSetting::Url, found, cure: cure.to_owned() }
 }
 
-/// Creates the request writer for an `rtsp:` URL.
+/// Creates the request writer for an `rtsp:` or `rtsps:` URL.
 fn rtsp_client(url: &str) -> Result<Client, Error> {
     let client = Client::new(url).ok().filter(|_| !has_userinfo(url));
     client.ok_or_else(|| wrong_url(url))
@@ -198,6 +207,7 @@ mod tests {
     fn schemes_are_told_apart() {
         assert_eq!(Scheme::of("rtsp://h/a.ts").unwrap(), Scheme::Rtsp);
         assert_eq!(Scheme::of("RTSP://h/a.ts").unwrap(), Scheme::Rtsp);
+        assert_eq!(Scheme::of("rtsps://h/a.ts").unwrap(), Scheme::Rtsp);
         assert_eq!(Scheme::of("http://h/a.ts").unwrap(), Scheme::Http);
         for wrong in ["https://h/a", "/a.ts", "", "rtspx://h/a", "rtsp:/h"] {
             let error = Scheme::of(wrong).unwrap_err();
@@ -223,8 +233,8 @@ mod tests {
             assert!(text.contains("…@"), "{text}");
         }
         let text = Scheme::of("rtsp://user:secret@h:554/live").unwrap_err().to_string();
-        let cure = "leave user and password out: they are taken for rtsp:// alone; over HTTP a \
-                    signed address needs none (pagewire sign)";
+        let cure = "leave user and password out: they are for RTSP alone; over HTTP a signed \
+                    address needs none (pagewire sign)";
         assert!(text.ends_with(cure), "{text}");
         assert!(rtsp_client("rtsp://h/live@home").is_ok(), "a path may have one");
     }

@@ -112,14 +112,14 @@ pub async fn play(
     let range = range(&options)?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(pending()));
     let mut progress = progress;
-    let first = options.transport.first();
+    let first = options.transport.first(&options.url);
     let played = play_by(&options, first, range, &mut stop, &mut progress).await;
     let reason = match &played {
         Err(Error::Refused { status: UNSUPPORTED_TRANSPORT, .. }) => "the server refused UDP (461)",
         Err(Error::NoPacket { .. }) => "no packet came over UDP",
         _ => return played,
     };
-    if options.transport != TransportChoice::Auto {
+    if options.transport != TransportChoice::Auto || first != StreamTransport::Udp {
         return played;
     }
     let second = StreamTransport::Tcp;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::rtcp::RtcpItem;
 
-use super::scripted_server::{Played, SSRC, Script, ScriptedServer, asset, nobody};
+use super::scripted_server::{Played, SSRC, Script, ScriptedServer, asset};
+use super::trial_sockets::nobody;
 use super::verdict::{MissingPackets, PlayEnd};
 use super::{Play, PlayProgress, StreamTransport, TransportChoice, play};
 use crate::error::Error;

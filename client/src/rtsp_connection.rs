@@ -19,9 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -30,6 +28,7 @@ use wire::rtsp::{ChannelPair, Fault, Limits};
 
 use super::channel_rtcp::ChannelRtcp;
 use super::connect::{authority, connect, connect_from};
+use super::control_stream::{ControlStream, StreamReader};
 use super::control_writer::{ControlWriter, SharedWriter};
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::frame_reader::{CLOSED, FrameReader, FrameRoute, NoReply, PacketSink};
@@ -39,9 +38,9 @@ use super::login::{
 use super::media_names::names_of;
 use super::read_pace::ReadPace;
 use super::rtsp_refusal::{WORDS_CHARS_MAX, refusal};
-use super::transport::StreamTransport;
+use super::transport::{StreamTransport, check_transport};
 use super::unasked_input::{UnaskedCounts, UnaskedInput};
-use super::{one_line, rtsp_client, tunnel, without_userinfo};
+use super::{one_line, rtsp_client, tls, tunnel, without_userinfo};
 use crate::error::Error;
 
 /// A connection to an RTSP server.
@@ -85,7 +84,7 @@ enum Inbound {
 
 /// Receiving side of a connection without media.
 struct DirectReader {
-    stream: OwnedReadHalf,
+    stream: StreamReader,
     demultiplexer: StreamDemultiplexer,
     /// Replies that no request has consumed yet.
     replies: VecDeque<Reply>,
@@ -94,7 +93,7 @@ struct DirectReader {
 }
 
 impl DirectReader {
-    fn new(stream: OwnedReadHalf) -> DirectReader {
+    fn new(stream: StreamReader) -> DirectReader {
         DirectReader {
             stream,
             demultiplexer: StreamDemultiplexer::new(ReplyReader::new(Limits::default())),
@@ -144,9 +143,10 @@ impl RtspConnection {
         transport: StreamTransport,
     ) -> Result<RtspConnection, Error> {
         let client = rtsp_client(url)?;
+        check_transport(url, transport)?;
         let stream = connect(client.host(), client.port()).await?;
         if transport != StreamTransport::Http {
-            return RtspConnection::over(client, login, stream);
+            return RtspConnection::over(client, login, stream).await;
         }
         let server = stream.peer_addr().map_err(|source| Error::Host {
             call: "getpeername",
@@ -156,16 +156,19 @@ impl RtspConnection {
         RtspConnection::tunnelled((client, url), login, stream, (None, server)).await
     }
 
-    /// Uses an open connection.
-    pub(super) fn over(
+    /// Uses an open connection; for an `rtsps:` URL the handshake of TLS follows.
+    pub(super) async fn over(
         client: Client,
-        login: ClientLogin,
+        mut login: ClientLogin,
         stream: TcpStream,
     ) -> Result<RtspConnection, Error> {
+        // TLS hides the password of Basic on the way.
+        login.allows_basic |= client.is_tls();
+        let stream = secured(&client, &login, stream).await?;
         let ends = ends(&client, &stream)?;
         let (reading, writing) = stream.into_split();
         let login = ConnectionLogin::new(login);
-        Ok(RtspConnection::new((client, login), ends, reading, ControlWriter::plain(writing)))
+        Ok(RtspConnection::new((client, login), ends, reading, ControlWriter::new(writing)))
     }
 
     /// Uses an open connection as the first of a tunnel.
@@ -175,13 +178,15 @@ impl RtspConnection {
         stream: TcpStream,
         (source, server): (Option<IpAddr>, SocketAddr),
     ) -> Result<RtspConnection, Error> {
+        check_transport(url, StreamTransport::Http)?;
         let mut login = ConnectionLogin::new(login);
         let path = tunnel::path_of(url);
         let connect = || connect_from(source, server);
         let opened = tunnel::open((&client, &path), &mut login, stream, connect).await?;
-        let ends = ends(&client, &opened.get)?;
-        let (reading, get) = opened.get.into_split();
-        let writer = ControlWriter::tunnel(opened.post.into_split().1, get);
+        let get = ControlStream::Plain(opened.get);
+        let ends = ends(&client, &get)?;
+        let (reading, get) = get.into_split();
+        let writer = ControlWriter::tunnel(ControlStream::Plain(opened.post).into_split().1, get);
         let mut connection = RtspConnection::new((client, login), ends, reading, writer);
         connection.is_tunnel = true;
         if let Inbound::Direct(direct) = &mut connection.inbound {
@@ -193,10 +198,10 @@ impl RtspConnection {
     fn new(
         (client, login): (Client, ConnectionLogin),
         (local, server): (SocketAddr, SocketAddr),
-        stream: OwnedReadHalf,
+        stream: StreamReader,
         writer: SharedWriter,
     ) -> RtspConnection {
-        let peer = format!("rtsp {}", authority(client.host(), client.port()));
+        let peer = peer_of(&client);
         let direct = DirectReader::new(stream);
         let unasked = direct.unasked.counts.clone();
         let inbound = Inbound::Direct(Box::new(direct));
@@ -264,17 +269,19 @@ impl RtspConnection {
 
     /// Connects to the server of a URL and requests the description of a presentation; follows a
     /// few redirections of DESCRIBE. The login is for the server of the URL: another one, by host
-    /// or port, gets nothing of it.
+    /// or port, gets nothing of it. None leads out of TLS or into it, or away from a pinned
+    /// certificate, which the user decides.
     pub(super) async fn open_described(
         url: &str,
         login: &ClientLogin,
         transport: StreamTransport,
     ) -> Result<(RtspConnection, DescribedSession), Error> {
         let first = rtsp_server(url);
+        let is_pinned = login.trust.as_ref().is_some_and(|trust| trust.is_pinned);
         let mut url = url.to_owned();
         for _ in 0..REDIRECTIONS_MAX {
             let is_same = rtsp_server(&url) == first;
-            let login = if is_same { login.clone() } else { ClientLogin::redirected() };
+            let login = if is_same { login.clone() } else { login.redirected() };
             let mut connection = RtspConnection::open(&url, login, transport).await?;
             let reply = connection.send("DESCRIBE", |client| client.describe()).await?;
             let Some(to) = connection.client.moved(&reply) else {
@@ -282,10 +289,22 @@ impl RtspConnection {
                 return Ok((connection, described));
             };
             let shown = connection.login.masked(&to);
+            let (is_tls, next) = (connection.client.is_tls(), rtsp_server(&to));
+            let fault = match next.as_ref().is_some_and(|next| next.is_tls) {
+                true if !is_tls => Some("over TLS"),
+                false if is_tls => Some("without TLS"),
+                true if is_pinned && next != first => Some("another server than --fingerprint has"),
+                _ => None,
+            };
+            if let Some(fault) = fault {
+                let status = reply.status();
+                let found = format!("{status} to {shown}, {fault}; write that address instead");
+                return Err(connection.fault("DESCRIBE", found));
+            }
             tracing::info!("{}: DESCRIBE: {}; going to {shown}", connection.peer, reply.status());
             url = to;
         }
-        let peer = format!("rtsp {}", without_userinfo(&url));
+        let peer = without_userinfo(&url);
         let found = format!("DESCRIBE: more than {REDIRECTIONS_MAX} redirections");
         Err(Error::Peer { peer, found })
     }
@@ -388,10 +407,11 @@ impl RtspConnection {
         }
         self.has_reopened = true;
         let stream = connect_from(Some(self.local.ip()), self.server).await?;
+        let stream = secured(&self.client, self.login.login(), stream).await?;
         (self.local, self.server) = ends(&self.client, &stream)?;
         let (reading, writing) = stream.into_split();
         self.inbound = Inbound::Direct(Box::new(DirectReader::new(reading)));
-        self.writer = ControlWriter::plain(writing);
+        self.writer = ControlWriter::new(writing);
         Ok(true)
     }
 
@@ -541,14 +561,30 @@ impl RtspConnection {
     }
 }
 
+/// Name of the server in messages.
+fn peer_of(client: &Client) -> String {
+    let scheme = if client.is_tls() { "rtsps" } else { "rtsp" };
+    format!("{scheme} {}", authority(client.host(), client.port()))
+}
+
+/// A new connection, for an `rtsps:` URL one of TLS.
+async fn secured(
+    client: &Client,
+    login: &ClientLogin,
+    stream: TcpStream,
+) -> Result<ControlStream, Error> {
+    if !client.is_tls() {
+        return Ok(ControlStream::Plain(stream));
+    }
+    let peer = peer_of(client);
+    let stream = tls::handshake(stream, client.host(), login.trust.as_ref(), &peer).await?;
+    Ok(ControlStream::Tls(Box::new(stream)))
+}
+
 /// Local and remote address.
-fn ends(client: &Client, stream: &TcpStream) -> Result<(SocketAddr, SocketAddr), Error> {
-    let name = |source| Error::Host {
-        call: "getsockname",
-        object: format!("rtsp {}", authority(client.host(), client.port())),
-        source,
-    };
-    Ok((stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?))
+fn ends(client: &Client, stream: &ControlStream) -> Result<(SocketAddr, SocketAddr), Error> {
+    let failed = |source| Error::Host { call: "getsockname", object: peer_of(client), source };
+    stream.ends().map_err(failed)
 }
 
 const FORBIDDEN: u16 = 403;

@@ -10,16 +10,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Socket, Type};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::sleep_until;
+use tokio_rustls::TlsAcceptor;
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 use wire::rtp::Header;
 use wire::rtsp::interleaved_header;
 
 use super::scripted_login::{LoginGate, ScriptedLogin, Verified, authorization};
 use super::scripted_tunnel::{decode_groups, http_head};
+use super::trial_sockets::skips_for_drops;
 use super::verdict::Verdict;
 use super::{Play, PlayProgress, play};
 
@@ -72,6 +74,8 @@ pub(super) struct Script {
     /// Length in the description; the stream is live if none.
     pub(super) duration_s: Option<u32>,
     pub(super) login: Option<ScriptedLogin>,
+    /// Connections are those of TLS.
+    pub(super) tls: Option<Arc<ServerConfig>>,
 }
 
 impl Default for Script {
@@ -103,28 +107,9 @@ impl Default for Script {
             names_source: false,
             duration_s: None,
             login: None,
+            tls: None,
         }
     }
-}
-
-/// Prints a skip, and returns true, where the kernel dropped datagrams at sockets of the client:
-/// this process was not scheduled for long enough to read them.
-pub(super) fn skips_for_drops(dropped: u64) -> bool {
-    if dropped > 0 {
-        let thread = std::thread::current();
-        let test = thread.name().unwrap_or("a trial");
-        eprintln!("skip: busy machine: {test}: the kernel dropped {dropped} datagrams");
-    }
-    dropped > 0
-}
-
-/// Address without a listener. The returned socket keeps the port, which another process could
-/// otherwise bind.
-pub(super) fn nobody() -> (Socket, SocketAddr) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    (socket, address)
 }
 
 /// The verdict, the server's record, and the file.
@@ -144,6 +129,8 @@ pub(super) struct ServerRecord {
     pub(super) rtcp: Vec<RtcpItem>,
     /// The Transport headers of SETUP.
     pub(super) transports: Vec<String>,
+    /// Errors of handshakes of TLS.
+    pub(super) tls_faults: Vec<String>,
     /// Heads of the HTTP requests of tunnels.
     pub(super) tunnels: Vec<String>,
 }
@@ -184,11 +171,22 @@ impl ScriptedServer {
         let address = listener.local_addr().unwrap();
         let record = Arc::new(Mutex::new(ServerRecord::default()));
         let seen = record.clone();
+        let scheme = if script.tls.is_some() { "rtsps" } else { "rtsp" };
         let task = tokio::spawn(async move {
             let mut conversations = tokio::task::JoinSet::new();
             for _ in 0..connections {
                 let (stream, peer) = listener.accept().await.unwrap();
                 let mut conversation = Conversation::new(script.clone(), peer, seen.clone());
+                if let Some(tls) = &script.tls {
+                    match TlsAcceptor::from(tls.clone()).accept(stream).await {
+                        Err(error) => seen.lock().unwrap().tls_faults.push(error.to_string()),
+                        Ok(stream) => {
+                            let (reading, writing) = tokio::io::split(stream);
+                            conversations.spawn(conversation.run(reading, writing, false));
+                        }
+                    }
+                    continue;
+                }
                 let mut first = [0; 4];
                 while stream.peek(&mut first).await.unwrap_or(4) < 4 {
                     tokio::task::yield_now().await;
@@ -215,7 +213,8 @@ impl ScriptedServer {
             }
             conversations.join_all().await;
         });
-        ScriptedServer { url: format!("rtsp://{address}/clip.ts"), record, task }
+        let url = format!("{scheme}://{address}/clip.ts");
+        ScriptedServer { url, record, task }
     }
 
     /// Locks the record of requests and RTCP received so far.

@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::error::{ClientSetting, Error};
+
 /// Transport of RTP to this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -66,7 +68,7 @@ impl fmt::Display for StreamTransport {
 /// Requested transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportChoice {
-    /// UDP; TCP where the server refuses UDP (461) or no packet arrives.
+    /// UDP; TCP where the server refuses UDP (461) or no packet arrives, and with TLS.
     #[default]
     Auto,
     /// Only this one.
@@ -74,13 +76,32 @@ pub enum TransportChoice {
 }
 
 impl TransportChoice {
-    /// The transport that is tried first.
-    pub fn first(self) -> StreamTransport {
+    /// The transport that is tried first for a URL.
+    pub fn first(self, url: &str) -> StreamTransport {
         match self {
+            TransportChoice::Auto if is_rtsps(url) => StreamTransport::Tcp,
             TransportChoice::Auto => StreamTransport::Udp,
             TransportChoice::Only(transport) => transport,
         }
     }
+}
+
+/// Refuses a transport that would carry media of an `rtsps:` URL past TLS.
+///
+/// # Errors
+/// Caller: the transport is not TCP.
+pub fn check_transport(url: &str, transport: StreamTransport) -> Result<(), Error> {
+    if !is_rtsps(url) || transport == StreamTransport::Tcp {
+        return Ok(());
+    }
+    let cure = "with rtsps:// media is on the connection of TLS, by others it would be in the \
+                clear; write tcp, or leave it out";
+    let (setting, found) = (ClientSetting::Transport, transport.to_string());
+    Err(Error::Setting { setting, found, cure: cure.to_owned() })
+}
+
+fn is_rtsps(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("rtsps"))
 }
 
 impl FromStr for TransportChoice {
@@ -100,11 +121,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn media_does_not_leave_tls() {
+        for transport in StreamTransport::ALL {
+            assert!(check_transport("rtsp://h/a", transport).is_ok());
+            let is_tcp = transport == StreamTransport::Tcp;
+            let checked = check_transport("rtsps://h/a", transport);
+            assert_eq!(checked.is_ok(), is_tcp);
+            let text = checked.err().map_or_else(String::new, |error| error.to_string());
+            assert!(is_tcp || text.ends_with("write tcp, or leave it out"), "{text}");
+        }
+    }
+
+    #[test]
     fn each_transport_is_read_by_its_name() {
         for transport in StreamTransport::ALL {
             assert_eq!(transport.name().parse(), Ok(TransportChoice::Only(transport)));
         }
         assert_eq!("auto".parse(), Ok(TransportChoice::Auto));
+        assert_eq!(TransportChoice::Auto.first("rtsp://h/a"), StreamTransport::Udp);
+        assert_eq!(TransportChoice::Auto.first("RTSPS://h/a"), StreamTransport::Tcp);
         let wrong = "sctp".parse::<TransportChoice>().unwrap_err();
         assert_eq!(wrong, "sctp: write auto, udp, tcp, http or multicast");
     }

@@ -33,8 +33,8 @@ use crate::play::ViewerOptions;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// rtsp://[USER:PASSWORD@]HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH.m3u8 of an HLS
-    /// presentation.
+    /// rtsp://[USER:PASSWORD@]HOST:PORT/PATH of a stream, rtsps:// over TLS, or
+    /// http://HOST:PORT/PATH.m3u8 of an HLS presentation.
     url: String,
     /// Plays HLS also where the path of the address does not end in .m3u8.
     #[arg(long)]
@@ -47,9 +47,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     sessions: u32,
     /// Way in which the server is asked to send: udp, tcp (on the RTSP connections) or http (RTSP
-    /// in tunnels of two HTTP connections).
-    #[arg(long, value_name = "NAME", default_value = "udp")]
-    transport: StreamTransport,
+    /// in tunnels of two HTTP connections) [default: udp; tcp with rtsps://, which has no other].
+    #[arg(long, value_name = "NAME")]
+    transport: Option<StreamTransport>,
     /// Groups of sessions that behave differently, a TOML file: each [[group]] has a name, a share
     /// of the sessions, a transport and a behaviour: steady, seek, pause, leave, vanish, slow or
     /// stall. The report has figures of each group; docs/load.md has all settings.
@@ -131,7 +131,7 @@ pub(crate) fn run(mut options: Options) -> ExitCode {
 /// Plays an HLS presentation.
 async fn view(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
     let only_rtsp = [
-        ("--transport", options.transport != StreamTransport::Udp),
+        ("--transport", options.transport.is_some()),
         ("--scenario", options.scenario.is_some()),
         ("--within", options.within.is_some()),
         ("--file", options.file.is_some()),
@@ -189,7 +189,7 @@ async fn play(
     }
     let mut wanted = Load::new(options.url.as_str(), options.sessions);
     wanted.login = login;
-    wanted.transport = options.transport;
+    wanted.transport = options.transport.unwrap_or(wanted.transport);
     let length = scenario.as_ref().and_then(|scenario| scenario.length);
     wanted.length = options.seconds.or(length).unwrap_or(wanted.length);
     wanted.scenario = scenario;

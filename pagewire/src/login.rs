@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of the verbs that log in at RTSP servers, and the logins for URLs.
+//! Options of the verbs that log in at RTSP servers, and the logins for URLs: passwords, and trust
+//! in servers of `rtsps:`.
 //!
 //! A password comes from the URL, else from the file of `--credentials`, else from the environment.
 //! The rest of the program has a URL without it, so that no message can repeat it.
@@ -14,22 +15,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use client::{ClientLogin, UserCredentials, Userinfo, rtsp_server, split_userinfo};
+use client::{ClientLogin, RtspServer, UserCredentials, Userinfo, rtsp_server, split_userinfo};
 use zeroize::Zeroizing;
 
-/// Sources of user and password besides the URL.
+use crate::server_trust::{ServerTrusts, TrustOptions};
+
+/// Sources of user and password besides the URL, and of trust in servers.
 #[derive(Args, Clone, Default)]
 pub(crate) struct LoginOptions {
     /// Users and passwords of RTSP servers: a file with a line rtsp://USER:PASSWORD@HOST[:PORT] for
-    /// each (/ # ? and % in a password are written as %2F %23 %3F and %25), which its owner alone
-    /// can read (mode 0600). Without a line for a server, $PAGEWIRE_RTSP_USER and
-    /// $PAGEWIRE_RTSP_PASSWORD are taken.
+    /// each, rtsps:// for one over TLS (/ # ? and % in a password are written as %2F %23 %3F and
+    /// %25), which its owner alone can read (mode 0600). Without a line for a server,
+    /// $PAGEWIRE_RTSP_USER and $PAGEWIRE_RTSP_PASSWORD are taken.
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
     /// Sends a password also to servers that ask for it in clear text (Basic); everybody on the way
-    /// can read it.
+    /// can read it. Not needed over TLS.
     #[arg(long)]
     allow_basic: bool,
+    #[command(flatten)]
+    trust: TrustOptions,
 }
 
 /// Sources of the logins for RTSP servers.
@@ -37,16 +42,14 @@ struct Logins<V> {
     lines: Vec<CredentialsLine>,
     variable: V,
     allows_basic: bool,
+    trusts: ServerTrusts,
     /// Logins so far, with their servers. Streams of one server share a login.
-    made: Vec<(Server, ClientLogin)>,
+    made: Vec<(RtspServer, ClientLogin)>,
 }
-
-/// Host in small letters, and port.
-type Server = (String, u16);
 
 /// A line of a file of credentials.
 struct CredentialsLine {
-    server: Server,
+    server: RtspServer,
     user: String,
     password: Zeroizing<String>,
 }
@@ -74,10 +77,6 @@ impl LoginOptions {
         urls: &mut [String],
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Vec<ClientLogin>, String> {
-        if let Some(url) = urls.iter().find(|url| has_scheme(url, "rtsps://")) {
-            let shown = client::without_userinfo(url);
-            return Err(format!("URL: {shown}; RTSP over TLS is not supported: write rtsp://"));
-        }
         let of_sdp = urls.iter().filter_map(|url| url.strip_prefix(::receive::SDP_SCHEME));
         if of_sdp.clone().any(|path| path.contains("://")) {
             return Err(
@@ -85,8 +84,12 @@ impl LoginOptions {
             );
         }
         if !urls.iter().any(|url| is_rtsp(url)) {
-            let basic = self.allow_basic.then_some("--allow-basic");
-            return match self.credentials.as_ref().map(|_| "--credentials").or(basic) {
+            let given = [
+                self.credentials.as_ref().map(|_| "--credentials"),
+                self.allow_basic.then_some("--allow-basic"),
+                self.trust.given(),
+            ];
+            return match given.into_iter().flatten().next() {
                 None => Ok(vec![ClientLogin::default(); urls.len()]),
                 Some(option) => {
                     let shown: Vec<String> =
@@ -102,8 +105,11 @@ impl LoginOptions {
             Some(path) => read_lines(path)?,
             None => Vec::new(),
         };
+        let parts = urls.iter().filter(|url| is_rtsp(url)).map(|url| UrlParts::of(url));
+        let servers = parts.map(|parts| Ok(parts?.server)).collect::<Result<Vec<_>, String>>()?;
+        let trusts = self.trust.read(servers)?;
         let allows_basic = self.allow_basic;
-        let mut logins = Logins { lines, variable, allows_basic, made: Vec::new() };
+        let mut logins = Logins { lines, variable, allows_basic, trusts, made: Vec::new() };
         urls.iter_mut().map(|url| logins.take_off(url)).collect()
     }
 }
@@ -113,21 +119,11 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
         if !is_rtsp(url) {
             return Ok(ClientLogin::default());
         }
-        let shown = client::without_userinfo(url);
-        let wrong = |fault: String| format!("URL: {shown}; {fault}");
-        if has_broken_password(url) {
-            return Err(wrong(format!("{ESCAPES}, and @ in a path as %40")));
-        }
-        let (plain, userinfo) = split_userinfo(url).map_err(|fault| wrong(fault.to_string()))?;
+        let UrlParts { plain, userinfo, server } = UrlParts::of(url)?;
+        let credentials = self.credentials(&server, userinfo);
+        let credentials = credentials.map_err(|fault| wrong_url(url, &fault))?;
         *url = plain;
-        let Some(server) = rtsp_server(url) else {
-            // A password without a host would be shown.
-            return Err("URL: no host and port of a server in it; write rtsp://HOST[:PORT]/PATH, \
-                        or rtsp://USER:PASSWORD@HOST[:PORT]/PATH"
-                .to_owned());
-        };
-        let credentials = self.credentials(&server, userinfo).map_err(wrong)?;
-        let is_same = |(of, login): &&(Server, ClientLogin)| {
+        let is_same = |(of, login): &&(RtspServer, ClientLogin)| {
             *of == server && login.credentials == credentials
         };
         if let Some((_, login)) = self.made.iter().find(is_same) {
@@ -135,6 +131,7 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
         }
         let mut login = ClientLogin::new(credentials);
         login.allows_basic = self.allows_basic;
+        login.trust = self.trusts.of(&server);
         self.made.push((server, login.clone()));
         Ok(login)
     }
@@ -142,7 +139,7 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
     /// Returns the credentials for a server; `Err` has the fault.
     fn credentials(
         &self,
-        server: &Server,
+        server: &RtspServer,
         userinfo: Option<Userinfo>,
     ) -> Result<Option<UserCredentials>, String> {
         let new = |user: &str, password: &str| {
@@ -180,18 +177,51 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
     }
 }
 
-fn is_rtsp(url: &str) -> bool {
-    has_scheme(url, SCHEME)
+/// Parts of an RTSP URL.
+struct UrlParts {
+    /// The URL without user and password.
+    plain: String,
+    userinfo: Option<Userinfo>,
+    server: RtspServer,
 }
 
-fn has_scheme(url: &str, scheme: &str) -> bool {
-    url.get(..scheme.len()).is_some_and(|found| found.eq_ignore_ascii_case(scheme))
+impl UrlParts {
+    /// # Errors
+    /// The fault of the URL, without a password.
+    fn of(url: &str) -> Result<UrlParts, String> {
+        if has_broken_password(url) {
+            return Err(wrong_url(url, &format!("{ESCAPES}, and @ in a path as %40")));
+        }
+        let parts = split_userinfo(url);
+        let (plain, userinfo) = parts.map_err(|fault| wrong_url(url, &fault.to_string()))?;
+        match rtsp_server(&plain) {
+            Some(server) => Ok(UrlParts { plain, userinfo, server }),
+            // A password without a host would be shown.
+            None => Err("URL: no host and port of a server in it; write \
+                         rtsp://HOST[:PORT]/PATH, or rtsp://USER:PASSWORD@HOST[:PORT]/PATH"
+                .to_owned()),
+        }
+    }
+}
+
+fn wrong_url(url: &str, fault: &str) -> String {
+    format!("URL: {}; {fault}", client::without_userinfo(url))
+}
+
+fn is_rtsp(url: &str) -> bool {
+    behind_scheme(url).is_some()
+}
+
+/// Returns the part of an RTSP URL behind its scheme.
+fn behind_scheme(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)).then_some(rest)
 }
 
 /// True where a `/`, `#` or `?` that is not escaped seems to end the host within a password: in
 /// `rtsp://anna:1/2@camera/` the host would be `anna`, and `b` in `rtsp://anna:a@b/2@camera/`.
 fn has_broken_password(url: &str) -> bool {
-    let rest = &url[SCHEME.len()..];
+    let Some(rest) = behind_scheme(url) else { return false };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let user = authority.rsplit_once('@').map_or(authority, |(user, _)| user);
     user.contains(':') && !user.starts_with('[') && path.contains('@')
@@ -221,7 +251,9 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
             continue;
         }
         let number = index + 1;
-        let form = format!("write rtsp://USER:PASSWORD@HOST[:PORT] without a path; {ESCAPES}");
+        let form = format!(
+            "write rtsp://USER:PASSWORD@HOST[:PORT] or rtsps://… without a path; {ESCAPES}"
+        );
         let line = credentials_line(line).ok_or_else(|| wrong(&format!("line {number}"), &form))?;
         if !seen.insert((line.server.clone(), line.user.clone())) {
             let found = format!("line {number}: this user of this server has a line already");
@@ -233,22 +265,23 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
 }
 
 fn credentials_line(line: &str) -> Option<CredentialsLine> {
-    if !is_rtsp(line) || has_broken_password(line) {
+    if has_broken_password(line) {
         return None;
     }
     let (plain, userinfo) = split_userinfo(line).ok()?;
     let Userinfo { user, password } = userinfo?;
-    let host = plain[SCHEME.len()..].trim_end_matches('/');
+    let host = behind_scheme(&plain)?.trim_end_matches('/');
     if host.contains(['/', '?', '#']) || UserCredentials::new(&user, "").is_err() {
         return None;
     }
     Some(CredentialsLine { server: rtsp_server(&plain)?, user, password: password? })
 }
 
-const SCHEME: &str = "rtsp://";
+const SCHEMES: [&str; 2] = ["rtsp", "rtsps"];
 const ESCAPES: &str = "write / # ? and % in a password as %2F %23 %3F and %25";
 const NO_PASSWORD: &str = "no password for this user; write rtsp://USER:PASSWORD@HOST (with an \
-                           empty one, rtsp://USER:@HOST), or a line in a file of --credentials";
+                           empty one, rtsp://USER:@HOST; rtsps:// over TLS), or a line in a file \
+                           of --credentials";
 const USER: &str = "PAGEWIRE_RTSP_USER";
 const PASSWORD: &str = "PAGEWIRE_RTSP_PASSWORD";
 /// Permissions of the group and of others.
@@ -272,7 +305,7 @@ mod tests {
         let path = folder.path().join("credentials");
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        (folder, LoginOptions { credentials: Some(path), allow_basic: false })
+        (folder, LoginOptions { credentials: Some(path), ..LoginOptions::default() })
     }
 
     fn credentials(user: &str, password: &str) -> Option<UserCredentials> {
@@ -293,7 +326,8 @@ mod tests {
 
     #[test]
     fn a_password_is_that_of_the_url_then_of_the_file_then_of_the_environment() {
-        let text = "# cameras\r\nrtsp://anna:p%40ss@cam\r\n\nrtsp://ben:x@CAM:8554/\n";
+        let text = "# cameras\r\nrtsp://anna:p%40ss@cam\r\n\nrtsp://ben:x@CAM:8554/\n\
+                    rtsps://ida:z@cam:8554\n";
         let (_folder, options) = file(text, 0o600);
         let environment = |name: &str| Some(OsString::from(name.to_lowercase()));
         let variables = || credentials("pagewire_rtsp_user", "pagewire_rtsp_password");
@@ -303,6 +337,8 @@ mod tests {
             ("rtsp://cam/a", "rtsp://cam/a", credentials("anna", "p@ss")),
             ("RTSP://anna@Cam:554/a", "RTSP://Cam:554/a", credentials("anna", "p@ss")),
             ("rtsp://cam:8554/a", "rtsp://cam:8554/a", credentials("ben", "x")),
+            ("rtsps://cam:8554/a", "rtsps://cam:8554/a", credentials("ida", "z")),
+            ("rtsps://cam:554/a", "rtsps://cam:554/a", variables()),
             ("rtsp://cam:555/a", "rtsp://cam:555/a", variables()),
             ("rtsp://@other/a", "rtsp://other/a", variables()),
             ("rtsp://pagewire_rtsp_user@other/a", "rtsp://other/a", variables()),
@@ -347,7 +383,7 @@ mod tests {
             ("rtsp://anna:12/secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a passwo"),
             ("rtsp://anna:secret", "URL: no host and port of a server in it; write rtsp://HOST"),
             ("rtsp://anna:x@y/secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a passwo"),
-            ("rtsps://anna:secret@cam/a", "URL: rtsps://…@cam/a; RTSP over TLS is not supported"),
+            ("rtsps://anna:12/secret@cam/a", "URL: rtsps://…@cam/a; write / # ? and % in a pa"),
             ("sdp:rtsp://anna:secret@cam/a", "--sdp: an address; name a file"),
             ("rtsp://anna:#secret@cam/a", "URL: rtsp://…@cam/a; write / # ? and % in a password"),
         ] {
@@ -360,8 +396,13 @@ mod tests {
     fn streams_of_one_server_share_a_login() {
         let mut urls =
             ["rtsp://a:p@cam/1", "rtsp://a:p@CAM:554/2", "rtsp://a:q@cam/3"].map(str::to_owned);
-        let mut logins =
-            Logins { lines: Vec::new(), variable: nothing, allows_basic: false, made: Vec::new() };
+        let mut logins = Logins {
+            lines: Vec::new(),
+            variable: nothing,
+            allows_basic: false,
+            trusts: ServerTrusts::default(),
+            made: Vec::new(),
+        };
         for url in &mut urls {
             logins.take_off(url).unwrap();
         }

@@ -23,6 +23,7 @@ mod receive;
 mod sandbox;
 mod seal;
 mod serve;
+mod server_trust;
 mod shipped_texts;
 mod sign;
 mod trace;

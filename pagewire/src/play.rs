@@ -23,8 +23,8 @@ use crate::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// rtsp://[USER:PASSWORD@]HOST:PORT/PATH of a stream, http://HOST:PORT/PATH.m3u8 of an HLS
-    /// presentation, or http://HOST:PORT/PATH of a download.
+    /// rtsp://[USER:PASSWORD@]HOST:PORT/PATH of a stream, rtsps:// over TLS,
+    /// http://HOST:PORT/PATH.m3u8 of an HLS presentation, or http://HOST:PORT/PATH of a download.
     url: String,
     /// Writes the received bytes to a file: those of the asset when nothing is lost. Tracks of a
     /// presentation go into fragmented MP4 (.mp4) or a transport stream (.ts); segments of HLS
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     pause: Option<(Duration, Duration)>,
     /// Way in which the server is asked to send: udp, tcp (on the RTSP connection), http (RTSP in a
     /// tunnel of two HTTP connections), multicast, or auto: UDP, then TCP where the server refuses
-    /// UDP or no packet comes within 5 s.
+    /// UDP or no packet comes within 5 s; with rtsps:// only TCP.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: TransportChoice,
     #[command(flatten)]

@@ -17,8 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// Overwrites the passwords of `rtsp:` URLs, if these arguments have any, and remembers all
-/// passwords for [`masked`].
+/// Overwrites the passwords of `rtsp:` and `rtsps:` URLs, if these arguments have any, and
+/// remembers all passwords for [`masked`].
 ///
 /// # Errors
 /// The memory cannot be written. The arguments are unchanged.
@@ -71,8 +71,7 @@ fn secret(argument: &str) -> Option<String> {
 fn passwords(arguments: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(scheme) = arguments.get(at..).and_then(|rest| find(rest, SCHEME)) {
-        let start = at + scheme + SCHEME.len();
+    while let Some(start) = arguments.get(at..).and_then(behind_scheme).map(|start| at + start) {
         let rest = &arguments[start..];
         let url = &rest[..rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len())];
         let end = url.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(url.len());
@@ -90,13 +89,18 @@ fn passwords(arguments: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
+/// Place behind the next scheme.
+fn behind_scheme(bytes: &[u8]) -> Option<usize> {
+    SCHEMES.iter().filter_map(|scheme| Some(find(bytes, scheme)? + scheme.len())).min()
+}
+
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window.eq_ignore_ascii_case(wanted))
 }
 
 /// Passwords of the command line.
 static SECRETS: OnceLock<Vec<String>> = OnceLock::new();
-const SCHEME: &[u8] = b"rtsp://";
+const SCHEMES: [&[u8]; 2] = [b"rtsp://", b"rtsps://"];
 /// Numbers of fields in proc_pid_stat(5).
 const STATE: usize = 3;
 const ARG_START: usize = 48;
@@ -113,6 +117,7 @@ mod tests {
         };
         assert_eq!(shown("receive\0rtsp://u:secret@h/a\0--json\0"), ["secret"]);
         assert_eq!(shown("a\0RTSP://u:p@w:x@h\0rtsp://u:q@[::1]:554/\0"), ["p@w:x", "q"]);
+        assert_eq!(shown("RTSPS://u:p@h\0rtsp://u:q@h\0rtsps://u:r@h\0"), ["p", "q", "r"]);
         assert_eq!(shown("rtsp://u:12/secret@h/\0"), ["12/secret"], "refused later");
         assert_eq!(shown("rtsp://u:a@b/c@h/\0"), ["a@b/c"], "refused later");
         for other in ["rtsp://h/a@b:c\0", "rtsp://u@h/\0", "rtsp://h\0a:b@c\0", "", "rtsp://"] {

@@ -144,7 +144,7 @@ impl Recording {
     /// Caller: a wrong setting. Host: ports, memory or threads that are refused.
     pub fn start(options: &RecordOptions) -> Result<Recording, Error> {
         let rows = rows(options)?;
-        check(options.transport)?;
+        check(options.transport, &rows)?;
         let wanted = wanted(&options.path, &options.costs)?;
         if let Some(pattern) = &options.output {
             file_names::check(pattern, rows.len())?;
@@ -406,15 +406,20 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
     Ok(rows)
 }
 
-/// Refuses a transport that a recorder does not support.
-fn check(transport: TransportChoice) -> Result<(), Error> {
-    match transport {
-        TransportChoice::Only(StreamTransport::Multicast) => Err(Error::Setting {
-            setting: RecordSetting::Transport,
-            found: transport.first().to_string(),
-            cure: "write auto, udp, tcp or http; a group is recorded by udp://GROUP:PORT"
-                .to_owned(),
-        }),
+/// Refuses a transport that a recorder does not support, or one of the URLs.
+fn check(transport: TransportChoice, rows: &[RecordedInput]) -> Result<(), Error> {
+    let TransportChoice::Only(transport) = transport else { return Ok(()) };
+    let wrong = |cure: String| {
+        let (setting, found) = (RecordSetting::Transport, transport.to_string());
+        Err(Error::Setting { setting, found, cure })
+    };
+    if transport == StreamTransport::Multicast {
+        let cure = "write auto, udp, tcp or http; a group is recorded by udp://GROUP:PORT";
+        return wrong(cure.to_owned());
+    }
+    let checked = rows.iter().try_for_each(|row| client::check_transport(&row.url, transport));
+    match checked {
+        Err(client::Error::Setting { cure, .. }) => wrong(cure),
         _ => Ok(()),
     }
 }

@@ -259,7 +259,7 @@ impl RecordingSession<'_> {
     fn transport(&self, history: &SessionHistory) -> StreamTransport {
         match self.transport {
             TransportChoice::Auto if history.prefers_tcp => StreamTransport::Tcp,
-            choice => choice.first(),
+            choice => choice.first(self.url),
         }
     }
 

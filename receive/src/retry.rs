@@ -4,20 +4,23 @@
 //! | refusal | kind | retried for |
 //! |---|---|---|
 //! | no connection, or it broke; no answer; 408, 429, 453, 503, 504 | temporary | every source |
+//! | a certificate that is not valid yet | temporary | every source |
 //! | 404, 410, 454, 455, 457, 500, 502 and other 5xx | absent | live sources |
 //! | 3xx, other 4xx (461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
+//! | another certificate that is not trusted; no handshake of TLS | permanent | live, once played |
 //! | 403; 401: wrong password, none, or no supported login | login | live, once played; slowly |
 //! | no reply to the first request with a password | unanswered | every source; slowly |
 //!
 //! A source is live by the setting of the recording, or if its description announces no end of its
-//! range. An unresolvable host name is temporary, too: a recorder may start before its network.
+//! range. An unresolvable host name is temporary, too: a recorder may start before its network,
+//! and so is the time: before its clock is set.
 //!
 //! Sources: RFC 2326 §11.
 //! Does not wait ([`crate::recording_session`] does).
 
 use std::time::Duration;
 
-use client::{Error, LOGIN_WAIT, LoginRefusal};
+use client::{Error, LOGIN_WAIT, LoginRefusal, TlsFault};
 
 /// Kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,9 @@ impl RefusalKind {
             Error::Refused { status, .. } => RefusalKind::of_status(*status),
             Error::Login { reason: LoginRefusal::Unanswered(_), .. } => RefusalKind::Unanswered,
             Error::Login { .. } => RefusalKind::Login,
+            Error::Tls { fault: TlsFault::NotValidYet(_) | TlsFault::Clock, .. } => {
+                RefusalKind::Temporary
+            }
             Error::Host { .. } | Error::Lost { .. } => RefusalKind::Temporary,
             _ => RefusalKind::Permanent,
         }
@@ -98,6 +104,16 @@ mod tests {
         }
         let lost = Error::Lost { peer: String::new(), found: String::new() };
         assert_eq!(RefusalKind::of(&lost), RefusalKind::Temporary);
+        let fingerprint = "ab".repeat(32).parse().unwrap();
+        let untrusted = TlsFault::Untrusted { fault: String::new(), fingerprint };
+        for (fault, kind) in [
+            (TlsFault::Clock, RefusalKind::Temporary),
+            (TlsFault::NotValidYet(fingerprint), RefusalKind::Temporary),
+            (TlsFault::NoTls, RefusalKind::Permanent),
+            (untrusted, RefusalKind::Permanent),
+        ] {
+            assert_eq!(RefusalKind::of(&Error::Tls { peer: String::new(), fault }), kind);
+        }
         let malformed = Error::Peer { peer: String::new(), found: String::new() };
         assert_eq!(RefusalKind::of(&malformed), RefusalKind::Permanent);
     }

@@ -6,7 +6,7 @@
 //! With senders, a group is joined for these senders only (source-specific multicast, RFC 4607),
 //! and datagrams of others are not recorded. `rtp://` means the same: RTP and bare transport
 //! streams are distinguished packet by packet. `rtsp://HOST[:PORT]/PATH` names a source at a
-//! server.
+//! server, `rtsps:` one over TLS.
 //!
 //! A user or a password in a URL is refused, and no message repeats them: they are given apart
 //! (`RecordOptions::logins`).
@@ -44,12 +44,12 @@ impl StreamSource {
         }
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
-            "rtsp" if has_userinfo(url) => {
+            "rtsp" | "rtsps" if has_userinfo(url) => {
                 Err(wrong(url, "leave user and password out of it: they are given apart"))
             }
-            "rtsp" => match wire::rtsp::client::Client::new(url) {
+            "rtsp" | "rtsps" => match wire::rtsp::client::Client::new(url) {
                 Ok(_) => Ok(StreamSource::Rtsp(url.to_owned())),
-                Err(_) => Err(wrong(url, "write rtsp://HOST[:PORT]/PATH")),
+                Err(_) => Err(wrong(url, "write rtsp://HOST[:PORT]/PATH, or rtsps:// over TLS")),
             },
             "udp" | "rtp" => udp(rest).map(StreamSource::Udp).map_err(|cure| wrong(url, cure)),
             _ => Err(wrong(url, "write udp://ADDRESS:PORT or rtsp://HOST/PATH")),

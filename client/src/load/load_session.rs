@@ -192,7 +192,7 @@ pub(super) async fn connect_control(
         StreamTransport::Http => {
             RtspConnection::tunnelled((client, url), login, stream, (source, server)).await
         }
-        _ => RtspConnection::over(client, login, stream),
+        _ => RtspConnection::over(client, login, stream).await,
     }
 }
 

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::{Bottleneck, Load, LoadEvent, LoadOutcome, load};
-use crate::scripted_server::{Script, ScriptedServer, skips_for_drops};
+use crate::scripted_server::{Script, ScriptedServer};
 use crate::transport::StreamTransport;
+use crate::trial_sockets::skips_for_drops;
 
 /// Runs this number of sessions of it, for 300 ms after they have settled. `None`, with the reason
 /// printed, where the kernel dropped datagrams.

@@ -73,7 +73,7 @@ use super::lateness::LATE;
 use super::login::ClientLogin;
 use super::rtsp_client;
 use super::stop::Stop;
-use super::transport::StreamTransport;
+use super::transport::{StreamTransport, TransportChoice, check_transport};
 use crate::error::{ClientSetting, Error};
 
 pub use bottleneck::Bottleneck;
@@ -90,13 +90,13 @@ pub use stages::{LoadEvent, LoadProgress, LoadStage};
 /// Asset to play, number of sessions, and settings of the measurement.
 #[non_exhaustive]
 pub struct Load {
-    /// `rtsp://HOST:PORT/PATH`, without user and password.
+    /// `rtsp://HOST:PORT/PATH` or `rtsps:`, without user and password.
     pub url: String,
     /// Answers to a server that asks for a password, which each session gives.
     pub login: ClientLogin,
     /// Number of sessions.
     pub sessions: u32,
-    /// Transport requested of the server: UDP, TCP or HTTP.
+    /// Transport requested of the server: UDP, TCP or HTTP; by default UDP, with TLS TCP.
     pub transport: StreamTransport,
     /// Length of the measured time, during which all sessions play.
     pub length: Duration,
@@ -124,11 +124,13 @@ pub struct Load {
 impl Load {
     /// A load of the asset at `url`, for ten seconds.
     pub fn new(url: impl Into<String>, sessions: u32) -> Load {
+        let url = url.into();
+        let transport = TransportChoice::Auto.first(&url);
         Load {
-            url: url.into(),
+            url,
             login: ClientLogin::default(),
             sessions,
-            transport: StreamTransport::Udp,
+            transport,
             length: Duration::from_secs(10),
             ramp: None,
             sample: None,
@@ -171,6 +173,7 @@ pub async fn load(
     mut report: impl FnMut(&LoadEvent),
 ) -> Result<LoadOutcome, Error> {
     check(&options)?;
+    check_transport(&options.url, options.transport)?;
     let scenario = options.scenario.as_ref();
     let scenario = scenario.map(|scenario| RunningScenario::new(scenario, &options)).transpose()?;
     let file = options.file.as_deref().map(load_session::file).transpose()?;

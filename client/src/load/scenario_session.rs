@@ -34,7 +34,7 @@ use super::session_sums::SessionSum;
 use crate::error::Error;
 use crate::read_pace::ReadRate;
 use crate::stream_stats::lock;
-use crate::transport::StreamTransport;
+use crate::transport::{StreamTransport, check_transport};
 
 /// A running scenario.
 pub(super) struct RunningScenario {
@@ -110,6 +110,9 @@ impl RunningGroup {
         let is_judged = behaviour.is_judged();
         if !is_judged && !transport.is_interleaved() {
             return Err(group.needs_a_connection(transport));
+        }
+        if check_transport(&options.url, transport).is_err() {
+            return Err(group.leaves_tls(transport));
         }
         let identity = GroupIdentity {
             name: name.clone(),

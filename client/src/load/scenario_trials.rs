@@ -10,8 +10,9 @@ use super::{
     GroupDraft, GroupOutcome, Load, LoadOutcome, Scenario, ScenarioDraft, VerifiedSessions, load,
 };
 use crate::error::Error;
-use crate::scripted_server::{Script, ScriptedServer, skips_for_drops};
+use crate::scripted_server::{Script, ScriptedServer};
 use crate::transport::StreamTransport;
+use crate::trial_sockets::skips_for_drops;
 
 fn group(behaviour: &str) -> GroupDraft {
     GroupDraft { behaviour: Some(behaviour.to_owned()), ..GroupDraft::default() }

@@ -119,7 +119,7 @@ mod tests {
         let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = everywhere.local_addr().unwrap().port();
         assert!(ServerProcess::listening_at((Ipv4Addr::LOCALHOST, port).into()).is_some());
-        let (_held, nobody) = crate::scripted_server::nobody();
+        let (_held, nobody) = crate::trial_sockets::nobody();
         assert!(ServerProcess::listening_at(nobody).is_none());
     }
 

@@ -91,11 +91,23 @@ pub fn split_userinfo(url: &str) -> Result<(String, Option<Userinfo>), InvalidUs
     Ok((format!("{scheme}://{host}{path}"), Some(userinfo)))
 }
 
-/// Host, in small letters, and port of the server that an `rtsp:` URL names; `None` for any other
-/// text.
-pub fn rtsp_server(url: &str) -> Option<(String, u16)> {
+/// An RTSP server, as a URL names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RtspServer {
+    /// Name, in small letters, or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// `rtsps:`. The same port without TLS is another server: credentials of one are not sent to
+    /// the other.
+    pub is_tls: bool,
+}
+
+/// The server that an `rtsp:` or `rtsps:` URL names; `None` for any other text.
+pub fn rtsp_server(url: &str) -> Option<RtspServer> {
     let client = wire::rtsp::client::Client::new(url).ok()?;
-    Some((client.host().to_ascii_lowercase(), client.port()))
+    let (host, port) = (client.host().to_ascii_lowercase(), client.port());
+    Some(RtspServer { host, port, is_tls: client.is_tls() })
 }
 
 #[cfg(test)]
@@ -131,10 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_hosts_and_ports() {
-        let server = |host: &str, port| Some((host.to_owned(), port));
-        assert_eq!(rtsp_server("RTSP://Cam/a"), server("cam", 554));
-        assert_eq!(rtsp_server("rtsp://[::1]:8554"), server("::1", 8554));
+    fn servers_are_hosts_and_ports_with_or_without_tls() {
+        let server =
+            |host: &str, port, is_tls| Some(RtspServer { host: host.to_owned(), port, is_tls });
+        assert_eq!(rtsp_server("RTSP://Cam/a"), server("cam", 554, false));
+        assert_eq!(rtsp_server("rtsp://[::1]:8554"), server("::1", 8554, false));
+        assert_eq!(rtsp_server("rtsps://cam/a"), server("cam", 322, true));
         assert_eq!(rtsp_server("http://cam/a"), None);
     }
 

@@ -14,7 +14,7 @@
 //! each), once.
 //!
 //! Digest is preferred to Basic, and SHA-256 to MD5. Basic shows the password to everybody on the
-//! way, and is answered only where [`ClientLogin::allows_basic`] is set.
+//! way, and is answered over TLS, else only where [`ClientLogin::allows_basic`] is set.
 //!
 //! Credentials are for one server, the one of the URL that the user gave: a redirection to another
 //! host or port carries none (`rtsp_connection`).
@@ -39,10 +39,11 @@ use zeroize::Zeroizing;
 use self::challenge::Challenge;
 use self::digest::DigestAnswers;
 use self::shared::{Known, SharedLogin};
+use super::tls::ServerTrust;
 
 pub use self::challenge::ChallengeFault;
 pub use self::credentials::{
-    InvalidUserinfo, UserCredentials, Userinfo, rtsp_server, split_userinfo,
+    InvalidUserinfo, RtspServer, UserCredentials, Userinfo, rtsp_server, split_userinfo,
 };
 pub use self::shared::LOGIN_WAIT;
 
@@ -53,8 +54,10 @@ pub use self::shared::LOGIN_WAIT;
 pub struct ClientLogin {
     /// User and password; without, a challenge ends the session.
     pub credentials: Option<UserCredentials>,
-    /// Answers Basic, too.
+    /// Answers Basic, too, which over TLS is always answered.
     pub allows_basic: bool,
+    /// Trust in the server of an `rtsps:` URL; `None` is that in the authorities of the system.
+    pub trust: Option<ServerTrust>,
     is_redirected: bool,
     shared: Arc<SharedLogin>,
 }
@@ -66,8 +69,9 @@ impl ClientLogin {
     }
 
     /// The login for another server, to which the one of the URL has redirected.
-    pub(crate) fn redirected() -> ClientLogin {
-        ClientLogin { is_redirected: true, ..ClientLogin::default() }
+    pub(crate) fn redirected(&self) -> ClientLogin {
+        let trust = self.trust.clone();
+        ClientLogin { is_redirected: true, trust, ..ClientLogin::default() }
     }
 }
 
@@ -78,7 +82,7 @@ pub enum LoginRefusal {
     /// No credentials were given for this server.
     #[error(
         "it asks for a user and a password, and none were given for this server: write \
-         rtsp://USER:PASSWORD@HOST/PATH, or a line for it in a file of --credentials"
+         USER:PASSWORD@ in front of the host, or a line for it in a file of --credentials"
     )]
     NoCredentials,
     /// The server is not the one of the URL.
@@ -299,16 +303,27 @@ impl ConnectionLogin {
         })
     }
 
+    /// The login, for another connection in place of this one.
+    pub(crate) fn login(&self) -> &ClientLogin {
+        &self.login
+    }
+
     /// True if a request carried an answer, and the server has accepted none on this connection.
     pub(crate) fn is_first(&self, sent: Option<&SentAnswer>) -> bool {
         sent.is_some() && !self.is_accepted
     }
 
-    /// Masks an answer of Basic in a text of the server, which may repeat the request.
+    /// Masks an answer of Basic in a text of the server, which may repeat the request, and the
+    /// password unless it is as short as words of the text.
     pub(crate) fn masked(&self, text: &str) -> String {
-        match &self.login.credentials {
-            Some(credentials) if self.login.allows_basic => text.replace(&*pair(credentials), "…"),
-            _ => text.to_owned(),
+        let Some(credentials) = self.login.credentials.as_ref().filter(|_| self.login.allows_basic)
+        else {
+            return text.to_owned();
+        };
+        let text = text.replace(&*pair(credentials), "…");
+        match credentials.password() {
+            password if password.len() >= MASKED_BYTES_MIN => text.replace(password, "…"),
+            _ => text,
         }
     }
 
@@ -342,6 +357,8 @@ fn pair(credentials: &UserCredentials) -> Zeroizing<String> {
     Zeroizing::new(STANDARD.encode(pair.as_bytes()))
 }
 
+/// Length of passwords that are masked in texts of the server.
+const MASKED_BYTES_MIN: usize = 4;
 /// Longest wait for another connection that tries the password.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 /// Answers in a row that a server may call stale and have repeated.
@@ -544,13 +561,14 @@ mod tests {
         assert_eq!(login.authorize(REQUEST).1, Some(SentAnswer::Basic));
         let echo = format!("400 Bad: {}", authorized(&mut login));
         assert!(!login.masked(&echo).contains("YW5uY"), "{}", login.masked(&echo));
+        assert_eq!(login.masked("403 anna has p@ss:word"), "403 anna has …");
     }
 
     #[test]
     fn without_credentials_a_challenge_is_refused() {
         for (login, reason) in [
             (ClientLogin::default(), LoginRefusal::NoCredentials),
-            (ClientLogin::redirected(), LoginRefusal::Redirected),
+            (ClientLogin::default().redirected(), LoginRefusal::Redirected),
         ] {
             let mut nobody = ConnectionLogin::new(login);
             assert_eq!(nobody.accept_challenge(Some(&digest("n", "")), None), Err(reason));

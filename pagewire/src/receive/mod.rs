@@ -28,9 +28,9 @@ use measure::{Calibration, Subject};
 #[derive(Args)]
 pub(crate) struct Options {
     /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or
-    /// rtsp://[USER:PASSWORD@]HOST/PATH (write / # ? % in a password as %2F %23 %3F %25). A
-    /// camera's H.264, H.265, AAC, Opus, MPEG audio, AC-3 and E-AC-3 are recorded as a transport
-    /// stream; AV1 and PCM are left out.
+    /// rtsp://[USER:PASSWORD@]HOST/PATH, rtsps:// over TLS (write / # ? % in a password as %2F %23
+    /// %3F %25). A camera's H.264, H.265, AAC, Opus, MPEG audio, AC-3 and E-AC-3 are recorded as a
+    /// transport stream; AV1 and PCM are left out.
     #[arg(required_unless_present = "sdp", value_name = "URL")]
     urls: Vec<String>,
     /// A session description of tracks that somebody sends, as `ffmpeg -sdp_file` writes it; may be
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     live: bool,
     /// Way in which RTSP servers are asked to send: udp, tcp (on the RTSP connection), http (RTSP
     /// in a tunnel of two HTTP connections), or auto: UDP, then TCP where the server refuses UDP or
-    /// a session by UDP brings no packet.
+    /// a session by UDP brings no packet; with rtsps:// only TCP.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: client::TransportChoice,
     #[command(flatten)]

@@ -117,8 +117,9 @@ enum Choice {
 /// Documents whose commands need a running server, and the server.
 const BEFORE: &[(&str, &str)] = &[("docs/verifying.md", "pagewire serve DIR")];
 
-/// The camera of the documents, at the usual port of RTSP.
-const CAMERA: &str = "pagewire serve camera --rtsp 127.0.0.2:554 --http 127.0.0.2:80";
+/// The camera of the documents, at the usual ports of RTSP.
+const CAMERA: &str = "pagewire serve camera --rtsp 127.0.0.2:554 --http 127.0.0.2:80 \
+                      --rtsps 127.0.0.2:322 --tls-cert camera.pem --tls-key camera.key";
 
 /// The description that an encoder wrote into `encoder.sdp`: one track of Opus.
 const DESCRIPTION: &str = "v=0
@@ -200,6 +201,9 @@ fn desk(film_seconds: u64) -> TempDir {
         fs::write(at(name), bytes).expect("room for a file");
     }
     fs::write(at("encoder.sdp"), DESCRIPTION).expect("room for a file");
+    let made = rcgen::generate_simple_self_signed(["camera".to_owned()]).expect("a name");
+    fs::write(at("camera.pem"), made.cert.pem()).expect("room for a file");
+    fs::write(at("camera.key"), made.signing_key.serialize_pem()).expect("room for a file");
     let channel = "[channel.news]\nplaylist = [\"film.ts\"]\n";
     fs::write(at("pagewire.toml"), channel).expect("room for a file");
     symlink(root().join("docs"), at("docs")).expect("its place is free");
@@ -257,7 +261,7 @@ fn follow(document: &Document, choice: Choice) {
     let desk = desk(choice.film_seconds());
     let mut shell = Shell::new(desk.path());
     let commands = shown(document.path);
-    if commands.iter().any(|one| one.command.contains("rtsp://camera/")) {
+    if commands.iter().any(|one| one.command.contains("://camera/")) {
         shell.start_aside(CAMERA, SERVING);
     }
     for (_, server) in BEFORE.iter().filter(|(path, _)| *path == document.path) {

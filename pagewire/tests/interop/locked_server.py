@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""RTSP server of GStreamer for one transport stream, and one user: FILE USER PASSWORD basic|digest.
+"""RTSP server of GStreamer for one transport stream, and one user.
 
-It prints its port.
+Arguments: FILE USER PASSWORD basic|digest [PEM]. With a file of certificate and key it serves over
+TLS alone. It prints its port.
 """
 
 import sys
@@ -11,9 +12,9 @@ import gi
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
+from gi.repository import Gio, GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
-file, user, password, method = sys.argv[1:]
+file, user, password, method, *pem = sys.argv[1:]
 Gst.init(None)
 factory = GstRtspServer.RTSPMediaFactory()
 factory.set_launch(
@@ -32,6 +33,8 @@ if method == "basic":
 else:
     auth.set_supported_methods(GstRtsp.RTSPAuthMethod.DIGEST)
     auth.add_digest(user, password, token)
+if pem:
+    auth.set_tls_certificate(Gio.TlsCertificate.new_from_file(pem[0]))
 server = GstRtspServer.RTSPServer()
 server.set_auth(auth)
 server.set_address("127.0.0.1")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Users of real clients: ffprobe over RTSP with Basic and Digest, curl with Basic and Digest, and
 //! ffprobe on a signed playlist. And the other way round: the RTSP server of GStreamer, on which
-//! cameras are built, asks `pagewire receive` for a password.
+//! cameras are built, asks `pagewire receive` for a password, also over TLS.
 //!
 //! Sources: RFC 7616, RFC 7617; httpauth.c of ffmpeg (Digest with MD5 alone).
 
@@ -117,13 +117,13 @@ struct LockedServer {
 }
 
 impl LockedServer {
-    /// Starts a server that accepts one method; returns `None`, with the reason printed, where
-    /// GStreamer's server is not installed.
-    fn start(test: &str, method: &str) -> Option<LockedServer> {
+    /// Starts a server that accepts one method, over TLS with a file of certificate and key.
+    /// `None`, with the reason printed, where GStreamer's server is not installed.
+    fn start(test: &str, method: &str, pem: Option<&Path>) -> Option<LockedServer> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/locked_server.py");
         // Debian's bindings belong to Debian's Python.
         let mut command = Command::new("/usr/bin/python3");
-        command.args([script, CLIP, "anna", "a:b c", method]).stdout(Stdio::piped());
+        command.args([script, CLIP, "anna", "a:b c", method]).args(pem).stdout(Stdio::piped());
         let child = command.spawn().inspect_err(|error| eprintln!("skip: {test}: {error}")).ok()?;
         let mut server = LockedServer { child, port: 0 };
         let mut line = String::new();
@@ -147,14 +147,24 @@ impl Drop for LockedServer {
 fn gstreamers_server_is_recorded_by_digest_and_basic() {
     let test = "passwords::gstreamers_server_is_recorded_by_digest_and_basic";
     let sent = fs::read(CLIP).expect("a clip");
-    for (method, options) in [
-        ("digest", &["--transport", "udp"][..]),
-        ("digest", &["--transport", "tcp"]),
-        ("basic", &["--transport", "tcp", "--allow-basic"]),
+    let folder = tempfile::tempdir().expect("a folder");
+    let pem = folder.path().join("camera.pem");
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a name");
+    let text = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
+    fs::write(&pem, text).expect("room for a file");
+    let trust = ["--ca", pem.to_str().expect("UTF-8")];
+    for (method, is_tls, options) in [
+        ("digest", false, &["--transport", "udp"][..]),
+        ("digest", false, &["--transport", "tcp"]),
+        ("basic", false, &["--transport", "tcp", "--allow-basic"]),
+        ("digest", true, &trust),
+        ("basic", true, &trust),
     ] {
-        let Some(server) = LockedServer::start(test, method) else { return };
+        let server = LockedServer::start(test, method, is_tls.then_some(pem.as_path()));
+        let Some(server) = server else { return };
         let (place, url) = (Place::new(), format!("@127.0.0.1:{}/clip.ts", server.port));
-        let right = format!("rtsp://anna:a%3Ab%20c{url}");
+        let scheme = if is_tls { "rtsps" } else { "rtsp" };
+        let right = format!("{scheme}://anna:a%3Ab%20c{url}");
         let recorder = Recorder::start(&place, &[right], options);
         // GStreamer keeps the last bytes, which fill no packet.
         recorder.await_bytes("0.ts", sent.len() as u64 - 7 * 188);
@@ -163,7 +173,7 @@ fn gstreamers_server_is_recorded_by_digest_and_basic() {
         let written = fs::read(place.folder().join("0.ts")).expect("a file");
         let bytes = written.len().min(sent.len());
         assert_bytes(&written[..bytes], &sent[..bytes]);
-        let wrong = format!("rtsp://anna:wrong{url}");
+        let wrong = format!("{scheme}://anna:wrong{url}");
         let refused = Recorder::start(&Place::new(), &[wrong], options).ended();
         let ended = refused.stream(0)["ended"].as_str().expect("a reason");
         assert!(ended.contains("wrong user or password"), "{method}: {ended}");

@@ -174,12 +174,15 @@ fn a_password_is_not_in_the_list_of_processes() {
     let script = Script::title(Clip::of_seconds(22, 2).bytes(), Duration::from_secs(2));
     let fake = Fake::start(Script { range: "", ..script });
     let url = fake.url.replacen("://", &format!("://anna:{IN_URL}@"), 1);
-    let recorder = Recorder::start(&place, &[url], &[]);
+    // Nobody listens at the second.
+    let further = format!("rtsps://anna:{IN_URL}@127.0.0.1:1/a");
+    let recorder = Recorder::start(&place, &[url, further], &[]);
     recorder.await_bytes("0.ts", 188);
     let shown = fs::read(Path::new("/proc").join(recorder.pid().to_string()).join("cmdline"));
     let shown = String::from_utf8(shown.expect("it runs")).expect("UTF-8");
     let stars = "*".repeat(IN_URL.len());
     let concealed = fake.url.replacen("://", &format!("://anna:{stars}@"), 1);
-    assert!(shown.contains(&concealed), "{shown}");
+    let further = format!("rtsps://anna:{stars}@127.0.0.1:1/a");
+    assert!(shown.contains(&concealed) && shown.contains(&further), "{shown}");
     recorder.stop();
 }

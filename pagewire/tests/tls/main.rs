@@ -2,12 +2,13 @@
 //! TLS: HTTPS, HTTP/2 and RTSPS of the real program, with third-party clients and scanners, and
 //! with peers that disconnect, stall or violate the protocol.
 //!
-//! One file per subject: [`curl`], [`rtsps`] (ffmpeg, and readers of media), [`faults`] (renewed
-//! certificates, requests without TLS, renegotiation, truncated files), [`kernel_tls`] (connections
-//! that the kernel encrypts, where it can), [`pace`] (downloads of films and at limited rates),
-//! [`floods`] (of HTTP/2), [`slow`] (handshakes and downloads of stalled peers), [`clients`]
-//! (programs that only `make test-clients` needs). [`authority`] makes certificates, [`client`] is
-//! a client whose every step a test controls.
+//! One file per subject: [`curl`], [`rtsps`] (ffmpeg, and readers of media), [`rtsps_client`] (the
+//! program itself as the client), [`faults`] (renewed certificates, requests without TLS,
+//! renegotiation, truncated files), [`kernel_tls`] (connections that the kernel encrypts, where it
+//! can), [`pace`] (downloads of films and at limited rates), [`floods`] (of HTTP/2), [`slow`]
+//! (handshakes and downloads of stalled peers), [`clients`] (programs that only `make test-clients`
+//! needs). [`authority`] makes certificates, [`client`] is a client whose every step a test
+//! controls.
 //!
 //! Tests in modules `timed` measure time or await time-outs of the server, of 10 and 30 s. A test
 //! that needs a program that is missing prints `skip: TEST: REASON` and passes.
@@ -29,6 +30,7 @@ mod floods;
 mod kernel_tls;
 mod pace;
 mod rtsps;
+mod rtsps_client;
 mod slow;
 
 use std::fs;
@@ -53,6 +55,13 @@ impl TlsServer {
     }
 
     fn with_options(files: &[(&str, &[u8])], options: &[&str]) -> TlsServer {
+        let tls = TlsServer::unlisted(files, options);
+        await_listed(&tls.server, files.len());
+        tls
+    }
+
+    /// Starts a server without a look at its index, which may ask for a password.
+    fn unlisted(files: &[(&str, &[u8])], options: &[&str]) -> TlsServer {
         let place = place(files);
         let authority = Authority::new(place.top());
         authority.put(&authority.issue("localhost"));
@@ -60,7 +69,6 @@ impl TlsServer {
             [authority.cert(), authority.key()].map(|path| path.display().to_string());
         let options = [&BOTH, &["--tls-cert", &cert, "--tls-key", &key][..], options].concat();
         let server = Server::at(&place, Command::new(PROGRAM), &options);
-        await_listed(&server, files.len());
         TlsServer { server, authority }
     }
 }

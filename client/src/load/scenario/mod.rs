@@ -61,6 +61,15 @@ impl ScenarioGroup {
                 .to_owned(),
         }
     }
+
+    /// The error of a transport that carries media past the TLS of the URL.
+    pub(super) fn leaves_tls(&self, transport: StreamTransport) -> Error {
+        Error::Setting {
+            setting: ClientSetting::Scenario,
+            found: format!("group {}: {transport} with rtsps://", self.name),
+            cure: r#"write transport = "tcp" in the group, or leave it out"#.to_owned(),
+        }
+    }
 }
 
 /// Least and most value of a time, which is chosen uniformly between the two.
