@@ -26,7 +26,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -34,6 +34,8 @@ use tempfile::TempDir;
 
 use namespace::has_network;
 
+/// Against hanging.
+const TIME_MAX: Duration = Duration::from_secs(90);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire-lab");
 
 fn folder() -> TempDir {
@@ -199,8 +201,8 @@ fn ctrl_c_keeps_what_was_measured() {
         .spawn()
         .expect("the program runs");
     // unshare executes the program in its own process: the id stays the same.
-    std::thread::sleep(Duration::from_secs(4));
     let id = Pid::from_raw(child.id() as i32).unwrap();
+    await_processor_time(id, Duration::from_secs(3));
     kill_process(id, Signal::INT).unwrap();
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
@@ -210,6 +212,25 @@ fn ctrl_c_keeps_what_was_measured() {
     let results = read(&file);
     assert_eq!(results["complete"], false);
     assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "CPU cost"));
+}
+
+/// Waits until a process has used this much processor time: a measurement has its first figures by
+/// then, also on a busy machine.
+fn await_processor_time(process: Pid, wanted: Duration) {
+    let stat = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let began = Instant::now();
+    loop {
+        // proc_pid_stat(5): utime and stime are fields 14 and 15, in hundredths of a second.
+        let stat = fs::read_to_string(&stat).expect("it runs");
+        let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+        let ticks = fields.split(' ').skip(14 - 3).take(2).map(|field| field.parse::<u64>());
+        let used = Duration::from_millis(10 * ticks.map(Result::unwrap).sum::<u64>());
+        if used >= wanted {
+            return;
+        }
+        assert!(began.elapsed() < TIME_MAX, "it has used {used:?} of {wanted:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// No namespace is made, so the measurement works on hosts that allow none.

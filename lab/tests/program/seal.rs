@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PROGRAM, folder, lab, read, stderr};
+use super::{PROGRAM, await_processor_time, folder, lab, read, stderr};
 
 #[test]
 fn a_grid_has_its_cells_its_best_the_paper_and_libraries_and_leaves_nothing() {
@@ -95,8 +95,9 @@ fn a_seal_measurement_that_is_interrupted_leaves_nothing_and_keeps_what_it_has()
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program runs");
-    std::thread::sleep(Duration::from_secs(3));
-    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    let id = Pid::from_raw(child.id() as i32).unwrap();
+    await_processor_time(id, Duration::from_secs(2));
+    kill_process(id, Signal::INT).unwrap();
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{stderr}");
