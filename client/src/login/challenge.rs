@@ -2,8 +2,9 @@
 //! Parses the challenges of a 401 reply and chooses the strongest one that can be answered.
 //!
 //! The crate `http-auth` parses the list. It accepts ASCII alone, and cameras have names in other
-//! letters: other bytes are masked for it, and put back afterwards. Behind a fault in the list,
-//! such as a challenge of a form of its own, the next challenge of Digest is looked for.
+//! letters: other bytes are masked for it, and put back afterwards. It accepts one space behind
+//! the name of a scheme, where RFC 7235 allows several. Behind a fault in the list, such as a
+//! challenge of a form of its own, the next challenge of Digest is looked for.
 //!
 //! Sources: RFC 7235 §4.1, RFC 7616 §3.3, §3.7; RFC 2069 §2.1.1; RFC 7617 §2.
 
@@ -60,6 +61,7 @@ pub(super) fn choose(field: &str, allows_basic: bool) -> Result<Challenge, Chall
         // Its hash would be wrong, and count as a wrong password.
         return Err(ChallengeFault::Malformed("it is not UTF-8".to_owned()));
     }
+    let field = &*single_spaced(field);
     let masked: String =
         field.bytes().map(|byte| if byte.is_ascii() { char::from(byte) } else { MASK }).collect();
     let list = ChallengeList { field, masked: &masked };
@@ -93,6 +95,20 @@ pub(super) fn choose(field: &str, allows_basic: bool) -> Result<Challenge, Chall
         None if field.trim().is_empty() => Err(ChallengeFault::Absent),
         None => Err(ChallengeFault::Malformed(one_line(field, CHARS_SHOWN))),
     }
+}
+
+/// The same list with one space for several between its words.
+fn single_spaced(field: &str) -> String {
+    let (mut is_quoted, mut is_escaped, mut before) = (false, false, None);
+    let mut keep = |c: char| {
+        let is_space = |c: char| c == ' ' || c == '\t';
+        let is_kept = is_quoted || !(is_space(c) && before.is_some_and(is_space));
+        is_quoted ^= c == '"' && !is_escaped;
+        is_escaped = is_quoted && c == '\\' && !is_escaped;
+        before = Some(c);
+        is_kept
+    };
+    field.chars().filter(|c| keep(*c)).collect()
 }
 
 fn shown(names: &[String]) -> String {
@@ -216,6 +232,7 @@ mod tests {
             "digest realm=\"LIVE555 Streaming Media\",nonce=\"0e\" , algorithm=\"MD5\"",
             "Digest realm=\"Login to 9f\", nonce=\"8bf2a1\",, stale=FALSE, x=y",
             "Digest nonce=\"8bf2a1\", realm=\"a\", broken",
+            "Digest  realm=\"a\",  nonce=\"8bf2a1\"",
             "Negotiate abcd==, Basic realm=IP Camera x, Digest realm=\"a\", nonce=\"8bf2a1\"",
         ] {
             let found = digest(field);
@@ -224,6 +241,8 @@ mod tests {
         let other = digest("Digest realm=\"Überwachung Höhe\", nonce=\"n\", opaque=\"ö\"");
         assert_eq!(other.realm, "Überwachung Höhe");
         assert_eq!(other.opaque.as_deref(), Some("ö"));
+        let spaces = digest("Digest \t realm=\"a  \\\"  b\", nonce=\"n\"");
+        assert_eq!(spaces.realm, "a  \\\"  b");
         let session = digest("Digest realm=\"a\", nonce=\"n\", algorithm=sha-512-256-SESS");
         assert_eq!((session.hash, session.is_session), (DigestHash::Sha512_256, true));
     }

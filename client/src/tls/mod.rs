@@ -7,9 +7,11 @@
 //! there is something to compare.
 //!
 //! Versions are 1.3 and 1.2. No session is resumed: a resumed one would not show the certificate,
-//! which may have expired or changed in the months that a camera is recorded. Media  a
-//! decryption and three copies more than without TLS (into the `BufReader`, into the buffer of
-//! rustls, and out), a system call for 32 KiB, and a connection about 64 KiB of memory.
+//! which may have expired or changed in the months that a camera is recorded.
+//!
+//! Media costs a decryption and three copies more than without TLS (into the `BufReader`, into the
+//! buffer of rustls, and out), and a system call for each 32 KiB; a connection costs about 64 KiB
+//! of memory.
 //!
 //! Sources: RFC 8446, RFC 5246; RFC 7826 §19.2.
 //! Does not send certificates of its own.
@@ -261,8 +263,8 @@ fn fault_of(error: &io::Error) -> Option<TlsFault> {
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => needed("TLS 1.2 or 1.3"),
         rustls::Error::PeerIncompatible(_)
         | rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => needed(
-            "TLS 1.3, or 1.2 with ECDHE and AES-GCM or ChaCha20-Poly1305, and no certificate \
-                 of the client,",
+            "TLS 1.3, or 1.2 with ECDHE and AES-GCM or ChaCha20-Poly1305, and no certificate of \
+             the client,",
         ),
         _ => TlsFault::Handshake(text),
     })
