@@ -36,7 +36,7 @@ use wire::rtsp::{ChannelPair, Malformed};
 use super::control_stream::StreamReader;
 use super::demultiplexer::{StreamDemultiplexer, StreamPart};
 use super::read_pace::ReadPace;
-use super::tls;
+use super::tls::{TlsFault, late_fault_of};
 use super::unasked_input::UnaskedInput;
 
 /// Consumer of the RTP packets of a connection.
@@ -55,11 +55,16 @@ pub(crate) enum NoReply {
     Lost(String),
     /// The received bytes are not a reply.
     Malformed(Malformed),
+    /// The server refuses the connection of TLS.
+    Tls(TlsFault),
 }
 
 impl NoReply {
     pub(crate) fn broke(error: &io::Error) -> NoReply {
-        NoReply::Lost(format!("the connection broke: {}", tls::described(error)))
+        match late_fault_of(error) {
+            Some(fault) => NoReply::Tls(fault),
+            None => NoReply::Lost(format!("the connection broke: {error}")),
+        }
     }
 }
 

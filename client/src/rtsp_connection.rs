@@ -293,7 +293,7 @@ impl RtspConnection {
             let fault = match next.as_ref().is_some_and(|next| next.is_tls) {
                 true if !is_tls => Some("over TLS"),
                 false if is_tls => Some("without TLS"),
-                true if is_pinned && next != first => Some("another server than --fingerprint has"),
+                true if is_pinned && next != first => Some("another server than the pinned one"),
                 _ => None,
             };
             if let Some(fault) = fault {
@@ -433,6 +433,7 @@ impl RtspConnection {
     fn no_reply(&self, what: &str, no_reply: NoReply) -> Error {
         let found = match no_reply {
             NoReply::Malformed(found) => return self.fault(what, found),
+            NoReply::Tls(fault) => return Error::Tls { peer: self.peer.clone(), fault },
             NoReply::Lost(found) if found == CLOSED => format!("{CLOSED} instead of answering"),
             NoReply::Lost(found) => found,
         };
@@ -509,6 +510,7 @@ impl RtspConnection {
                 Ok(reply) => self.note_unawaited(&reply),
                 Err(NoReply::Lost(found)) => return found,
                 Err(NoReply::Malformed(malformed)) => return malformed.to_string(),
+                Err(NoReply::Tls(fault)) => return fault.to_string(),
             }
         }
     }

@@ -2,6 +2,8 @@
 //! Trials of `rtsps:` at a scripted server: trust, refusals, and the way of a stream.
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, SanType, date_time_ymd};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -9,7 +11,7 @@ use super::login::{ClientLogin, LoginRefusal, UserCredentials};
 use super::scripted_login::{Nonces, PASSWORD, ScriptedLogin, USER};
 use super::scripted_server::{Script, ScriptedServer, asset};
 use super::scripted_tls::Certified;
-use super::tls::{CertificateFingerprint, ServerTrust, TlsFault, handshake};
+use super::tls::{CertificateFingerprint, ServerTrust, TlsFault, TrustFault, handshake};
 use super::transport::{StreamTransport, TransportChoice};
 use super::{Error, Play, play};
 
@@ -60,7 +62,7 @@ fn stranger() -> ServerTrust {
 async fn fingerprint(made: &Certified) -> CertificateFingerprint {
     match refused(made, stranger()).await {
         TlsFault::Untrusted { fault, fingerprint } => {
-            assert_eq!(fault, "no trusted authority has issued it");
+            assert_eq!(fault, "no trusted authority has issued it (--ca FILE names others)");
             fingerprint
         }
         other => panic!("{other}"),
@@ -117,7 +119,7 @@ async fn each_certificate_is_refused_by_its_fault() {
     // A camera is no authority for another.
     let forged = made.signed();
     let found = refused(&forged, made.trust()).await.to_string();
-    assert!(found.contains("not trusted: no trusted authority has issued it; if "), "{found}");
+    assert!(found.contains("not trusted: no trusted authority has issued it (--ca"), "{found}");
     let named = Certified::with(|params| {
         params.subject_alt_names = vec![SanType::DnsName("camera.example".try_into().unwrap())];
     });
@@ -191,7 +193,7 @@ async fn no_redirection_leads_out_of_tls_or_into_it() {
     for (script, trust, to, fault) in [
         (script(&made), made.trust(), "rtsp://127.0.0.1:1/a", "without TLS"),
         (Script::default(), made.trust(), "rtsps://127.0.0.1:1/a", "over TLS"),
-        (script(&made), pin, "rtsps://127.0.0.1:1/a", "another server than --fingerprint has"),
+        (script(&made), pin, "rtsps://127.0.0.1:1/a", "another server than the pinned one"),
     ] {
         let server = ScriptedServer::start(redirecting(to, script)).await;
         let mut asked = Play::new(&server.url);
@@ -235,4 +237,16 @@ async fn media_of_rtsps_has_no_transport_but_its_connection() {
         let error = play(asked, |_| {}).await.unwrap_err();
         assert!(error.is_caller(), "{error}");
     }
+}
+
+#[test]
+fn a_file_has_one_certificate_in_der_or_several_in_pem() {
+    let made = Certified::new();
+    let der = CertificateDer::from_pem_slice(made.pem.as_bytes()).unwrap();
+    assert!(ServerTrust::of_file(&der).is_ok());
+    let two = [&der[..], &der].concat();
+    let unread = TrustFault::Certificate { number: 1 };
+    assert_eq!(ServerTrust::of_file(&two).unwrap_err(), unread);
+    let two = [made.pem.as_str(), &Certified::new().pem].concat();
+    assert!(ServerTrust::of_file(two.as_bytes()).is_ok());
 }

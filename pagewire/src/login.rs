@@ -94,8 +94,10 @@ impl LoginOptions {
                 Some(option) => {
                     let shown: Vec<String> =
                         urls.iter().map(|url| client::without_userinfo(url)).collect();
+                    let scheme = if self.trust.given() == Some(option) { "rtsps" } else { "rtsp" };
                     Err(format!(
-                        "{option}: {}; it is for RTSP; leave it out, or write an rtsp:// address",
+                        "{option}: {}; it is for RTSP; leave it out, or write an {scheme}:// \
+                         address",
                         shown.join(" ")
                     ))
                 }

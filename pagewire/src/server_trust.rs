@@ -89,11 +89,10 @@ impl TrustOptions {
             let server = match (server, &servers[..]) {
                 (Some(server), _) if servers.contains(server) => server,
                 (Some(server), _) => {
-                    let RtspServer { host, port, .. } = server;
-                    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
                     return Err(format!(
-                        "--fingerprint {host}={fingerprint}: no rtsps:// address has this host \
-                         and port {port}; write HOST:PORT=SHA256 as in the address"
+                        "--fingerprint {}={fingerprint}: no rtsps:// address has this host and \
+                         port; write HOST:PORT=SHA256 as in the address",
+                        shown(server)
                     ));
                 }
                 (None, [only]) => only,
@@ -108,7 +107,7 @@ impl TrustOptions {
             if trusts.pinned.iter().any(|(of, _)| of == server) {
                 return Err(format!(
                     "--fingerprint {fingerprint}: {} has one already; leave one out",
-                    server.host
+                    shown(server)
                 ));
             }
             trusts.pinned.push((server.clone(), ServerTrust::pinned(*fingerprint)));
@@ -139,6 +138,11 @@ impl TrustOptions {
         });
         Ok(trusts)
     }
+}
+
+/// Host and port of a server.
+fn shown(RtspServer { host, port, .. }: &RtspServer) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl ServerTrusts {
@@ -193,8 +197,8 @@ mod tests {
         for (options, urls, found) in [
             (&pinned(&[PRINT]), &["rtsps://a", "rtsps://b"][..], "there are 2 servers with TLS"),
             (&pinned(&[PRINT]), &["rtsp://a"], "--fingerprint: no server with TLS; leave it out"),
-            (&pinned(&[PRINT, PRINT]), &["rtsps://a"], "a has one already; leave one out"),
-            (&both, &["rtsps://a"], "no rtsps:// address has this host and port 99"),
+            (&pinned(&[PRINT, PRINT]), &["rtsps://a"], "a:322 has one already; leave one out"),
+            (&both, &["rtsps://a"], "--fingerprint b:99=BA:78"),
         ] {
             let fault = read(options, urls).map(drop).unwrap_err();
             assert!(fault.contains(found), "{fault}");

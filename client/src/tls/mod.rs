@@ -37,9 +37,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use self::verifier::{
-    TrustAnchor, UntrustedCertificate, Verifier, is_authority, is_unusable, words,
-};
+use self::verifier::{Distrust, TrustAnchor, UntrustedCertificate, Verifier, is_authority, words};
 use crate::control_stream::TlsSocket;
 use crate::error::Error;
 use crate::one_line;
@@ -137,7 +135,7 @@ pub enum TrustFault {
     #[error("{0}; name a file of certificates in PEM or DER")]
     Pem(&'static str),
     /// A certificate cannot be read.
-    #[error("certificate {number} cannot be read; name a file of certificates in PEM or DER")]
+    #[error("certificate {number} cannot be read; name a file in PEM, or of one in DER")]
     Certificate {
         /// Place in the file, from 1.
         number: usize,
@@ -151,7 +149,7 @@ pub enum TlsFault {
     /// The certificate is not trusted.
     #[error(
         "its certificate is not trusted: {fault}; if {fingerprint} is the SHA-256 fingerprint that \
-         the server itself shows, write --fingerprint with it; --ca FILE trusts an authority"
+         the server itself shows, write --fingerprint with it"
     )]
     Untrusted {
         /// The fault.
@@ -172,11 +170,11 @@ pub enum TlsFault {
     )]
     NotPinned(CertificateFingerprint),
     /// The certificate is of a kind that cannot be verified.
-    #[error(
-        "its certificate cannot be used: {0}; one of X.509 version 3 with RSA of 2048 bits, ECDSA \
-         or Ed25519 is needed"
-    )]
+    #[error("its certificate cannot be used: {0}; the server needs another")]
     Unusable(String),
+    /// The server asks for a certificate of the client.
+    #[error("it asks for a certificate of the client, which is not supported")]
+    ClientCertificate,
     /// The server does not speak TLS.
     #[error("it does not speak TLS on this port; write rtsp://, or the port of its RTSP over TLS")]
     NoTls,
@@ -260,6 +258,9 @@ fn fault_of(error: &io::Error) -> Option<TlsFault> {
             | AlertDescription::CloseNotify,
         ) => return None,
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => TlsFault::NoTls,
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            TlsFault::ClientCertificate
+        }
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) => needed("TLS 1.2 or 1.3"),
         rustls::Error::PeerIncompatible(_)
         | rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => needed(
@@ -270,16 +271,12 @@ fn fault_of(error: &io::Error) -> Option<TlsFault> {
     })
 }
 
-/// Describes an error of a connection after its handshake.
-pub(crate) fn described(error: &io::Error) -> String {
-    let rustls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-    match rustls {
-        Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
-            "it asks for a certificate of the client, which is not supported".to_owned()
-        }
-        Some(error) => one_line(&error.to_string(), FAULT_CHARS_MAX),
-        None => error.to_string(),
-    }
+/// Returns the fault that a server of TLS 1.3 finds behind the handshake; `None` if an error has
+/// another cause.
+pub(crate) fn late_fault_of(error: &io::Error) -> Option<TlsFault> {
+    let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let required = rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+    (*error == required).then_some(TlsFault::ClientCertificate)
 }
 
 /// The fault of PEM, without the text of the file: it may be a key.
@@ -296,12 +293,12 @@ impl From<&UntrustedCertificate> for TlsFault {
     fn from(untrusted: &UntrustedCertificate) -> TlsFault {
         let fingerprint = untrusted.fingerprint;
         match &untrusted.fault {
-            None => TlsFault::NotPinned(fingerprint),
-            Some(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
-                TlsFault::NotValidYet(fingerprint)
-            }
-            Some(fault) if is_unusable(fault) => TlsFault::Unusable(words(fault)),
-            Some(fault) => TlsFault::Untrusted { fault: words(fault), fingerprint },
+            Distrust::NotPinned => TlsFault::NotPinned(fingerprint),
+            Distrust::Unusable(reason) => TlsFault::Unusable((*reason).to_owned()),
+            Distrust::Fault(
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+            ) => TlsFault::NotValidYet(fingerprint),
+            Distrust::Fault(fault) => TlsFault::Untrusted { fault: words(fault), fingerprint },
         }
     }
 }
@@ -329,3 +326,19 @@ const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 const CLOSED: &str = "TLS handshake: the server closed the connection; does it speak TLS?";
 const FAULT_CHARS_MAX: usize = 120;
 const PEM_BEGIN: &[u8] = b"-----BEGIN ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_asks_for_a_certificate_is_told_from_one_that_is_gone() {
+        let error = |fault| io::Error::new(io::ErrorKind::InvalidData, fault);
+        let required = || rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+        assert_eq!(late_fault_of(&error(required())), Some(TlsFault::ClientCertificate));
+        assert_eq!(fault_of(&error(required())), Some(TlsFault::ClientCertificate));
+        let passing = error(rustls::Error::AlertReceived(AlertDescription::InternalError));
+        assert_eq!((late_fault_of(&passing), fault_of(&passing)), (None, None));
+        assert_eq!(late_fault_of(&io::ErrorKind::ConnectionReset.into()), None);
+    }
+}

@@ -22,6 +22,8 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+use x509_parser::x509::X509Version;
 
 use super::FAULT_CHARS_MAX;
 use super::fingerprint::CertificateFingerprint;
@@ -50,8 +52,17 @@ pub(super) enum TrustAnchor {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct UntrustedCertificate {
     pub(super) fingerprint: CertificateFingerprint,
-    /// Fault of the certificate; `None` if it is not the pinned one.
-    pub(super) fault: Option<CertificateError>,
+    pub(super) fault: Distrust,
+}
+
+/// Reason why a certificate is refused.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Distrust {
+    /// It is not the pinned one.
+    NotPinned,
+    /// It is of a kind that also a pinned one may not be of.
+    Unusable(&'static str),
+    Fault(CertificateError),
 }
 
 impl fmt::Display for UntrustedCertificate {
@@ -76,11 +87,14 @@ impl ServerCertVerifier for Verifier {
             let cause = Arc::new(UntrustedCertificate { fingerprint, fault });
             Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
         };
+        if let Some(reason) = unusable(end_entity) {
+            return Err(untrusted(Distrust::Unusable(reason)));
+        }
         let verified = match &self.anchor {
             TrustAnchor::Pinned(pinned) if *pinned == fingerprint => {
                 Ok(ServerCertVerified::assertion())
             }
-            TrustAnchor::Pinned(_) => return Err(untrusted(None)),
+            TrustAnchor::Pinned(_) => return Err(untrusted(Distrust::NotPinned)),
             TrustAnchor::Known { copies, .. } if copies.iter().any(|copy| copy == end_entity) => {
                 verify_copy(end_entity, server_name, now)
             }
@@ -106,7 +120,7 @@ impl ServerCertVerifier for Verifier {
             }
         };
         verified.map_err(|error| match error {
-            Error::InvalidCertificate(fault) => untrusted(Some(fault)),
+            Error::InvalidCertificate(fault) => untrusted(Distrust::Fault(fault)),
             error => error,
         })
     }
@@ -176,32 +190,46 @@ fn is_of_time(error: &Error) -> bool {
 }
 
 /// True for the certificate of an authority (RFC 5280 §4.2.1.9); `None` for one that cannot be
-/// read.
+/// read, or has bytes behind it.
 pub(super) fn is_authority(certificate: &CertificateDer<'_>) -> Option<bool> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    Some(parsed.is_ca())
+    let (rest, parsed) = X509Certificate::from_der(certificate).ok()?;
+    rest.is_empty().then(|| parsed.is_ca())
 }
 
-/// True for a fault that also a pinned certificate has.
-pub(super) fn is_unusable(fault: &CertificateError) -> bool {
-    let CertificateError::Other(other) = fault else { return false };
-    ["UnsupportedCertVersion", "UnsupportedCriticalExtension"].contains(&&*other.to_string())
+/// The reason why the signature of a handshake could not be verified with a certificate.
+fn unusable(certificate: &CertificateDer<'_>) -> Option<&'static str> {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
+        return Some("it cannot be read");
+    };
+    if parsed.version() != X509Version::V3 {
+        return Some("it is not X.509 version 3");
+    }
+    match parsed.public_key().parsed() {
+        Ok(PublicKey::RSA(key)) if key.key_size() < RSA_BITS_MIN => {
+            Some("its key is RSA of less than 2048 bits")
+        }
+        _ => None,
+    }
 }
 
 /// Describes the fault of a certificate.
 pub(super) fn words(fault: &CertificateError) -> String {
     match fault {
-        CertificateError::UnknownIssuer => "no trusted authority has issued it".to_owned(),
+        CertificateError::UnknownIssuer => {
+            "no trusted authority has issued it (--ca FILE names others)".to_owned()
+        }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "it has expired".to_owned()
+        }
+        CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+            "it has no names (subjectAltName)".to_owned()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "it is for another name than that of the address".to_owned()
         }
         CertificateError::Other(other) => match other.to_string().as_str() {
             // Names of errors of rustls-webpki, which rustls does not pass on by type.
-            "CaUsedAsEndEntity" => "it is that of an authority, and no copy is here".to_owned(),
-            "UnsupportedCertVersion" => "it is not X.509 version 3".to_owned(),
+            "CaUsedAsEndEntity" => "it is that of an authority, and not in --ca".to_owned(),
             "UnsupportedCriticalExtension" => "it has an unknown critical extension".to_owned(),
             other => one_line(other, FAULT_CHARS_MAX),
         },
@@ -219,3 +247,6 @@ pub(super) fn words(fault: &CertificateError) -> String {
         fault => one_line(&fault.to_string(), FAULT_CHARS_MAX),
     }
 }
+
+/// The shortest that the verifier of signatures accepts.
+const RSA_BITS_MIN: usize = 2048;
