@@ -87,21 +87,17 @@ impl StreamReader {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        match self {
-            StreamReader::Plain(stream) => {
-                let mut space = ReadBuf::new(buffer);
-                let read = Pin::new(stream).poll_read(context, &mut space);
-                read.map_ok(|()| space.filled().len())
+        let mut space = ReadBuf::new(buffer);
+        let read = match self {
+            StreamReader::Plain(stream) => Pin::new(stream).poll_read(context, &mut space),
+            StreamReader::Tls(stream) => Pin::new(stream).poll_read(context, &mut space),
+        };
+        match read {
+            // TLS ended without `close_notify`.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Poll::Ready(Ok(0))
             }
-            StreamReader::Tls(stream) => {
-                let mut space = ReadBuf::new(buffer);
-                match Pin::new(stream).poll_read(context, &mut space) {
-                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        Poll::Ready(Ok(0))
-                    }
-                    read => read.map_ok(|()| space.filled().len()),
-                }
-            }
+            read => read.map_ok(|()| space.filled().len()),
         }
     }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use crate::error::{ClientSetting, Error};
+use crate::login::rtsp_server;
 
 /// Transport of RTP to this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -101,7 +102,7 @@ pub fn check_transport(url: &str, transport: StreamTransport) -> Result<(), Erro
 }
 
 fn is_rtsps(url: &str) -> bool {
-    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("rtsps"))
+    rtsp_server(url).is_some_and(|server| server.is_tls)
 }
 
 impl FromStr for TransportChoice {

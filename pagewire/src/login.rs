@@ -107,21 +107,24 @@ impl LoginOptions {
             Some(path) => read_lines(path)?,
             None => Vec::new(),
         };
-        let parts = urls.iter().filter(|url| is_rtsp(url)).map(|url| UrlParts::of(url));
-        let servers = parts.map(|parts| Ok(parts?.server)).collect::<Result<Vec<_>, String>>()?;
+        let parts = urls.iter().map(|url| is_rtsp(url).then(|| UrlParts::of(url)).transpose());
+        let parts = parts.collect::<Result<Vec<_>, String>>()?;
+        let servers = parts.iter().flatten().map(|parts| parts.server.clone()).collect();
         let trusts = self.trust.read(servers)?;
         let allows_basic = self.allow_basic;
         let mut logins = Logins { lines, variable, allows_basic, trusts, made: Vec::new() };
-        urls.iter_mut().map(|url| logins.take_off(url)).collect()
+        let parts = urls.iter_mut().zip(parts);
+        let logins = parts.map(|(url, parts)| match parts {
+            Some(parts) => logins.take_off(url, parts),
+            None => Ok(ClientLogin::default()),
+        });
+        logins.collect()
     }
 }
 
 impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
-    fn take_off(&mut self, url: &mut String) -> Result<ClientLogin, String> {
-        if !is_rtsp(url) {
-            return Ok(ClientLogin::default());
-        }
-        let UrlParts { plain, userinfo, server } = UrlParts::of(url)?;
+    fn take_off(&mut self, url: &mut String, parts: UrlParts) -> Result<ClientLogin, String> {
+        let UrlParts { plain, userinfo, server } = parts;
         let credentials = self.credentials(&server, userinfo);
         let credentials = credentials.map_err(|fault| wrong_url(url, &fault))?;
         *url = plain;
@@ -406,7 +409,8 @@ mod tests {
             made: Vec::new(),
         };
         for url in &mut urls {
-            logins.take_off(url).unwrap();
+            let parts = UrlParts::of(url).unwrap();
+            logins.take_off(url, parts).unwrap();
         }
         assert_eq!(logins.made.len(), 2, "by server and password");
     }

@@ -90,9 +90,8 @@ impl TrustOptions {
                 (Some(server), _) if servers.contains(server) => server,
                 (Some(server), _) => {
                     return Err(format!(
-                        "--fingerprint {}={fingerprint}: no rtsps:// address has this host and \
-                         port; write HOST:PORT=SHA256 as in the address",
-                        shown(server)
+                        "--fingerprint {server}={fingerprint}: no rtsps:// address has this host \
+                         and port; write HOST:PORT=SHA256 as in the address"
                     ));
                 }
                 (None, [only]) => only,
@@ -106,8 +105,7 @@ impl TrustOptions {
             };
             if trusts.pinned.iter().any(|(of, _)| of == server) {
                 return Err(format!(
-                    "--fingerprint {fingerprint}: {} has one already; leave one out",
-                    shown(server)
+                    "--fingerprint {fingerprint}: {server} has one already; leave one out"
                 ));
             }
             trusts.pinned.push((server.clone(), ServerTrust::pinned(*fingerprint)));
@@ -138,11 +136,6 @@ impl TrustOptions {
         });
         Ok(trusts)
     }
-}
-
-/// Host and port of a server.
-fn shown(RtspServer { host, port, .. }: &RtspServer) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 impl ServerTrusts {

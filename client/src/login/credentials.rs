@@ -10,6 +10,8 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
+use crate::connect::authority;
+
 /// User and password for a server; `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserCredentials {
@@ -101,6 +103,12 @@ pub struct RtspServer {
     /// `rtsps:`. The same port without TLS is another server: credentials of one are not sent to
     /// the other.
     pub is_tls: bool,
+}
+
+impl fmt::Display for RtspServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&authority(&self.host, self.port))
+    }
 }
 
 /// The server that an `rtsp:` or `rtsps:` URL names; `None` for any other text.

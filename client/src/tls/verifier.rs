@@ -87,8 +87,11 @@ impl ServerCertVerifier for Verifier {
             let cause = Arc::new(UntrustedCertificate { fingerprint, fault });
             Error::InvalidCertificate(CertificateError::Other(OtherError(cause)))
         };
-        if let Some(reason) = unusable(end_entity) {
-            return Err(untrusted(Distrust::Unusable(reason)));
+        let unusable = |reason| untrusted(Distrust::Unusable(reason));
+        let (_, parsed) =
+            X509Certificate::from_der(end_entity).map_err(|_| unusable("it cannot be read"))?;
+        if let Some(reason) = reason_unusable(&parsed) {
+            return Err(unusable(reason));
         }
         let verified = match &self.anchor {
             TrustAnchor::Pinned(pinned) if *pinned == fingerprint => {
@@ -96,7 +99,11 @@ impl ServerCertVerifier for Verifier {
             }
             TrustAnchor::Pinned(_) => return Err(untrusted(Distrust::NotPinned)),
             TrustAnchor::Known { copies, .. } if copies.iter().any(|copy| copy == end_entity) => {
-                verify_copy(end_entity, server_name, now)
+                verify_times(&parsed, now)
+                    .and_then(|()| {
+                        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)
+                    })
+                    .map(|()| ServerCertVerified::assertion())
             }
             TrustAnchor::Known { authorities: None, .. } => {
                 Err(CertificateError::UnknownIssuer.into())
@@ -113,7 +120,7 @@ impl ServerCertVerifier for Verifier {
                 };
                 let verified = verify(now);
                 // Times are verified first: what else is wrong shows at a time that is right.
-                match (&verified, begin(end_entity)) {
+                match (&verified, begin(&parsed)) {
                     (Err(error), Some(begin)) if is_of_time(error) => verify(begin).and(verified),
                     _ => verified,
                 }
@@ -150,29 +157,22 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Verifies names and times of a certificate of which there is a copy.
-fn verify_copy(
-    certificate: &CertificateDer<'_>,
-    server_name: &ServerName<'_>,
-    now: UnixTime,
-) -> Result<ServerCertVerified, Error> {
-    let (_, parsed) =
-        X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+/// Verifies the times of a certificate.
+fn verify_times(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+    let validity = certificate.validity();
     let now_s = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    if now_s < parsed.validity().not_before.timestamp() {
+    if now_s < validity.not_before.timestamp() {
         return Err(CertificateError::NotValidYet.into());
     }
-    if now_s > parsed.validity().not_after.timestamp() {
+    if now_s > validity.not_after.timestamp() {
         return Err(CertificateError::Expired.into());
     }
-    verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
-    Ok(ServerCertVerified::assertion())
+    Ok(())
 }
 
 /// The time from which on a certificate is valid.
-fn begin(certificate: &CertificateDer<'_>) -> Option<UnixTime> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let begin_s = u64::try_from(parsed.validity().not_before.timestamp()).ok()?;
+fn begin(certificate: &X509Certificate<'_>) -> Option<UnixTime> {
+    let begin_s = u64::try_from(certificate.validity().not_before.timestamp()).ok()?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(begin_s)))
 }
 
@@ -197,14 +197,11 @@ pub(super) fn is_authority(certificate: &CertificateDer<'_>) -> Option<bool> {
 }
 
 /// The reason why the signature of a handshake could not be verified with a certificate.
-fn unusable(certificate: &CertificateDer<'_>) -> Option<&'static str> {
-    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
-        return Some("it cannot be read");
-    };
-    if parsed.version() != X509Version::V3 {
+fn reason_unusable(certificate: &X509Certificate<'_>) -> Option<&'static str> {
+    if certificate.version() != X509Version::V3 {
         return Some("it is not X.509 version 3");
     }
-    match parsed.public_key().parsed() {
+    match certificate.public_key().parsed() {
         Ok(PublicKey::RSA(key)) if key.key_size() < RSA_BITS_MIN => {
             Some("its key is RSA of less than 2048 bits")
         }
