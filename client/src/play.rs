@@ -216,7 +216,7 @@ async fn prepare(
     Ok((session, equipment))
 }
 
-/// The file format for an output of tracks. PCM, which neither format holds, is refused before
+/// The file format for an output of tracks. PCM that the format does not hold is refused before
 /// play.
 fn writer_kind(path: &Path, chosen: &[ChosenStream]) -> Result<WriterKind, Error> {
     let refused = |refusal: MuxRefusal| Error::Setting {

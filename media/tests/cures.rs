@@ -117,6 +117,8 @@ fn cures_of_tracks_of_mp4_and_quicktime_work() {
     check("alac.mp4", 2, &[&H264, &["-c:a", "alac"], &text]);
     let time_code = ["-timecode", "01:00:00:00"];
     check("alac.mov", 3, &[&H264, &["-c:a", "alac"], &time_code, &text]);
+    check("float.mov", 2, &[&H264, &["-c:a", "pcm_f32le"], &text]);
+    check("signed.mov", 2, &[&H264, &["-c:a", "pcm_s8"], &text]);
 }
 
 /// Returns the only warning of a file, which is gone after its remedy.

@@ -242,6 +242,51 @@ fn sound_of_every_codec() {
     }
 }
 
+/// The blocks of PCM are the sound of the file, and last as long. ffmpeg writes a frame a sample
+/// into tables, and its packets into fragments.
+#[test]
+fn pcm_of_every_form() {
+    let rate_96 = ["-ar", "96000", "-ac", "2"];
+    let fragments = ["-movflags", "frag_keyframe+empty_moov", "-g", "25", "-ac", "2"];
+    for (name, encoder, raw, codec, options) in [
+        ("sowt.mov", "pcm_s16le", "s16le", "L16", &["-ac", "2"][..]),
+        ("twos.mov", "pcm_s16be", "s16be", "L16", &[]),
+        ("in24.mov", "pcm_s24le", "s24le", "L24", &["-ac", "6"]),
+        ("in24b.mov", "pcm_s24be", "s24be", "L24", &["-ac", "2"]),
+        ("lpcm.mov", "pcm_s24le", "s24le", "L24", &rate_96),
+        ("raw.mov", "pcm_u8", "u8", "L8", &[]),
+        ("alaw.mov", "pcm_alaw", "alaw", "PCMA", &["-ar", "8000"]),
+        ("ulaw.mov", "pcm_mulaw", "mulaw", "PCMU", &["-ar", "8000", "-ac", "2"]),
+        ("sowt_fragments.mov", "pcm_s16le", "s16le", "L16", &fragments),
+        ("in24_fragments.mov", "pcm_s24le", "s24le", "L24", &fragments),
+    ] {
+        let options = [&FAST[..], &["-c:a", encoder], options].concat();
+        let Some(path) = film(name, &["libx264", encoder], &[&VIDEO, &SOUND, &options]) else {
+            return;
+        };
+        let found = demux(&path);
+        assert_eq!(codecs(&found)[1], codec, "{name}");
+        let samples = &found.tracks()[1].samples;
+        let bytes = std::fs::read(&path).expect("ffmpeg wrote it");
+        let blocks = samples.samples(0..samples.len());
+        let sound: Vec<u8> = blocks
+            .flat_map(|block| {
+                let from = block.file_offset as usize;
+                bytes[from..from + block.bytes as usize].to_vec()
+            })
+            .collect();
+        let input = path.to_str().expect("a path in UTF-8");
+        let expected = path.with_extension("raw");
+        let target = expected.to_str().expect("a path in UTF-8");
+        let decoded = ["-loglevel", "error", "-y", "-i", input, "-map", "0:a", "-c:a", "copy"];
+        output("ffmpeg", &[&decoded[..], &["-f", raw, target]].concat());
+        let expected = std::fs::read(&expected).expect("ffmpeg wrote it");
+        assert!(sound == expected, "{name}: {} bytes of {}", sound.len(), expected.len());
+        assert_eq!(samples.end(), 4 * u64::from(samples.timescale()), "{name}");
+        assert!((100..=400).contains(&samples.len()), "{name}: {} blocks", samples.len());
+    }
+}
+
 #[test]
 fn av1() {
     for (name, encoder, speed) in

@@ -474,7 +474,8 @@ proptest! {
                 prop_assert_eq!(sample.is_start, *is_start);
                 let shift = (track.presented(&sample) - time) as f64 / rate as f64;
                 let constant = *constant.get_or_insert(shift);
-                prop_assert!((shift - constant).abs() < 2.0 / 44_100.0);
+                let apart = (shift - constant).abs();
+                prop_assert!(apart < 2.0 / 44_100.0, "track {}: {} at {}", index, apart, time);
             }
         }
     }

@@ -57,8 +57,8 @@ impl Expected {
                 Codec::Pcm(config) => {
                     let whole = sample.len() - sample.len() % config.frame_bytes() as usize;
                     expected.has_faults |= whole < sample.len();
-                    let samples = sample[..whole].chunks(config.form.bytes() as usize);
-                    // RTP has the other order of bytes.
+                    let width = if codec.is_swapped() { config.form.bytes() as usize } else { 1 };
+                    let samples = sample[..whole].chunks(width);
                     expected
                         .units
                         .push(samples.flat_map(|one| one.iter().rev().copied()).collect());

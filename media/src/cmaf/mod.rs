@@ -43,7 +43,7 @@ pub use ttml_segments::{NoTtmlSegments, TtmlSegments};
 
 use cuts::{CUTS_MAX, Cuts};
 
-use crate::tracks::{Codec, Presentation, Track, TrackMedia};
+use crate::tracks::{Codec, Presentation, Track, TrackMedia, reasons};
 
 /// Target seconds of a segment, as far as key frames allow.
 pub const TARGET_S: u64 = 6;
@@ -181,6 +181,24 @@ fn base_media_decode_time(origin_s: u64, track: &Track, decode: u64) -> u64 {
 /// True for a codec that segments support. PCM is not supported, because browsers do not play it.
 pub fn is_carried(codec: &Codec) -> bool {
     !matches!(codec, Codec::Pcm(_) | Codec::Mp2t)
+}
+
+/// Names the sounds that segments of a film leave out, with the reason and the remedy; `None` if
+/// they have all, or the file has no pictures.
+pub fn unheard(presentation: &Presentation) -> Option<String> {
+    let tracks = presentation.tracks();
+    let has_pictures = tracks.iter().any(|track| track.codec.media() == TrackMedia::Video);
+    let unheard = tracks.iter().filter(|track| has_pictures && !is_carried(&track.codec));
+    let named: Vec<_> =
+        unheard.map(|track| format!("track {} ({})", track.id, track.codec.name())).collect();
+    let cure = reasons::encode_anew(TrackMedia::Audio, presentation.container());
+    let names = named.join(", ");
+    (!named.is_empty()).then(|| {
+        format!(
+            "{names}: PCM, which HLS and DASH leave out, because browsers do not play it; clients \
+             of RTSP hear it; for the others {cure}"
+        )
+    })
 }
 
 /// The time of decoding on the timeline of presentation. Where samples are presented before they

@@ -7,8 +7,8 @@ use mp4_atom::{Decode, Moof};
 use super::*;
 use crate::mp4::Mp4Demuxer;
 use crate::tracks::{
-    AacConfig, Container, Display, H264Config, MediaSample, PixelAspect, SampleTable,
-    SampleTableBuilder, ShownPictures, Turn, scaled,
+    AacConfig, Container, Display, H264Config, MediaSample, PcmConfig, PcmForm, PixelAspect,
+    SampleTable, SampleTableBuilder, ShownPictures, Turn, scaled,
 };
 use crate::{RtpIdentity, TICKS_PER_SECOND};
 
@@ -174,6 +174,31 @@ fn assert_carried(file: &[u8], presentation: &Presentation, tracks: &[usize]) {
             assert!(found_sample.offset >= 0, "players need presentation behind decoding");
         }
     }
+}
+
+#[test]
+fn pcm_beside_pictures_is_left_out_by_name() {
+    let mut film = Film::new();
+    for number in 0..50 {
+        film.picture(100, 0, number % 25 == 0);
+        film.frame();
+    }
+    let (_, whole) = film.presentation(0);
+    assert_eq!(unheard(&whole), None);
+    let bytes = whole.file_bytes();
+    let mut tracks = whole.tracks().to_vec();
+    let pcm = PcmConfig { form: PcmForm::L16, rate_hz: SOUND_RATE, channels: 2 };
+    tracks[1].codec = Codec::Pcm(pcm);
+    let silent = Presentation::assemble(Container::Mp4, bytes, tracks.clone(), Vec::new()).unwrap();
+    let plan = TrackSegments::of(&silent, TARGET_S).unwrap();
+    let lists: Vec<_> = plan.renditions().iter().map(Rendition::tracks).collect();
+    assert_eq!(lists, [&[0]], "the pictures alone");
+    let reason = unheard(&silent).unwrap();
+    assert!(reason.starts_with("track 2 (L16): PCM, which HLS and DASH leave out"), "{reason}");
+    assert!(reason.ends_with("-c:a aac OUT.mkv)"), "{reason}");
+    let sound = vec![tracks.remove(1)];
+    let sound = Presentation::assemble(Container::Mp4, bytes, sound, Vec::new()).unwrap();
+    assert_eq!((unheard(&sound), TrackSegments::of(&sound, 6)), (None, Err(NoSegments::NoTrack)));
 }
 
 #[test]

@@ -13,6 +13,7 @@
 use mp4_atom::{Ac3SpecificBox, Atom, Dops, Ec3SpecificBox, Esds};
 
 use super::boxes::{FileBox, FourCode, Input, broken, spelled};
+use super::pcm_entries::{PCM_CODES, pcm};
 use crate::DemuxError;
 use crate::text::{TextCoding, TtmlEntry};
 use crate::tracks::reasons::{self, UnsentKind};
@@ -50,11 +51,11 @@ pub(super) struct Description {
     pub(super) ttml: Option<Result<TtmlEntry, String>>,
 }
 
-/// The descriptions of a track with this handler (ISO/IEC 14496-12 §8.4.3).
+/// The descriptions of a track with this handler (ISO/IEC 14496-12 §8.4.3) and time scale.
 pub(super) fn descriptions(
     input: &Input<'_>,
     found: &FileBox,
-    handler: Option<FourCode>,
+    about: (Option<FourCode>, u32),
 ) -> Result<Vec<Description>, DemuxError> {
     let body = found.read_body(input, DESCRIPTIONS_BYTES_MAX)?;
     let Some((&[.., a, b, c, d], mut rest)) = body.split_first_chunk::<8>() else {
@@ -74,7 +75,7 @@ pub(super) fn descriptions(
             let what = format!("stsd whose entry {number} of {count} does not lie in it");
             return Err(broken(found.start, what));
         };
-        let (codec, text) = (codec(code, handler, body), TextCoding::of_entry(code));
+        let (codec, text) = (codec(code, about, body), TextCoding::of_entry(code));
         let ttml = (text == Some(TextCoding::Stpp)).then(|| TtmlEntry::of(body));
         let pixel_aspect = pixel_aspect(body);
         all.push(Description { code, data_reference, codec, pixel_aspect, text, ttml });
@@ -87,7 +88,11 @@ pub(super) fn descriptions(
 ///
 /// # Errors
 /// The reason why the track is left out.
-fn codec(code: FourCode, handler: Option<FourCode>, body: &[u8]) -> Result<Codec, String> {
+fn codec(
+    code: FourCode,
+    (handler, timescale): (Option<FourCode>, u32),
+    body: &[u8],
+) -> Result<Codec, String> {
     match &code {
         b"avc1" | b"avc3" => records::avc(picture_box(body, b"avcC")?).map_err(remux),
         b"hvc1" | b"hev1" => records::hevc(picture_box(body, b"hvcC")?).map_err(remux),
@@ -98,6 +103,9 @@ fn codec(code: FourCode, handler: Option<FourCode>, body: &[u8]) -> Result<Codec
         b"Opus" => opus(Sound::of(body)?.config(b"dOps")?),
         b"ac-3" => ac3(&Sound::of(body)?),
         b"ec-3" => eac3(&Sound::of(body)?),
+        // The same type is that of pictures that are not compressed.
+        b"raw " if handler == Some(*b"vide") => Err(UnsentKind::Pictures.reason(KIND)),
+        code if PCM_CODES.contains(code) => pcm(code, &Sound::of(body)?, timescale),
         _ => Err(unsent_kind(code, handler).reason(KIND)),
     }
 }
@@ -171,13 +179,18 @@ fn remux(fault: impl std::fmt::Display) -> String {
     format!("{fault}; {REMUX}")
 }
 
-const KIND: Container = Container::Mp4;
-const REMUX: &str = reasons::remux(KIND);
+pub(super) const KIND: Container = Container::Mp4;
+pub(super) const REMUX: &str = reasons::remux(KIND);
 
 /// An entry of sound.
-struct Sound<'a> {
-    channels: u8,
-    rate_hz: u32,
+pub(super) struct Sound<'a> {
+    pub(super) version: u16,
+    pub(super) channels: u32,
+    /// Bits of a sample of one channel, by the field of version 0.
+    pub(super) bits: u16,
+    pub(super) rate_hz: u32,
+    /// Fields of version 2 after the channels.
+    pub(super) fields_2: Option<[u32; 5]>,
     /// Boxes after its fields, and the other offset at which they may begin.
     boxes: [&'a [u8]; 2],
 }
@@ -188,6 +201,7 @@ impl Sound<'_> {
         let (fields, boxes) = body.split_first_chunk::<SOUND_FIELDS>().ok_or_else(short)?;
         let version = u16::from_be_bytes([fields[8], fields[9]]);
         let mut channels = u32::from(u16::from_be_bytes([fields[16], fields[17]]));
+        let bits = u16::from_be_bytes([fields[18], fields[19]]);
         // 16.16 fixed point: 16 bits before the point and 16 after it.
         let mut rate_hz = u32::from(u16::from_be_bytes([fields[24], fields[25]]));
         let more = match version {
@@ -201,15 +215,22 @@ impl Sound<'_> {
             rate_hz = f64::from_be_bytes(rate) as u32;
             channels = u32::from_be_bytes([a, b, c, d]);
         }
+        let fields_2 = boxes.get(16..SOUND_FIELDS_2).filter(|_| version == 2).map(|fields| {
+            let word = |at: usize| [fields[at], fields[at + 1], fields[at + 2], fields[at + 3]];
+            [0, 4, 8, 12, 16].map(|at| u32::from_be_bytes(word(at)))
+        });
         let quicktime = boxes.get(more..).unwrap_or_default();
         // Version 1 of ISO/IEC 14496-12 §12.2.3 has no more fields than version 0.
-        let channels = channels.min(u8::MAX.into()) as u8;
-        Ok(Sound { channels, rate_hz, boxes: [quicktime, boxes] })
+        Ok(Sound { version, channels, bits, rate_hz, fields_2, boxes: [quicktime, boxes] })
+    }
+
+    fn channels(&self) -> u8 {
+        self.channels.min(u8::MAX.into()) as u8
     }
 
     /// Returns the body of a box in the entry, or in the box in which QuickTime encloses boxes for
     /// a decoder.
-    fn config(&self, wanted: &FourCode) -> Result<&[u8], String> {
+    pub(super) fn config(&self, wanted: &FourCode) -> Result<&[u8], String> {
         let places = self.boxes.iter().flat_map(|&boxes| {
             [find(boxes, wanted), find(boxes, b"wave").and_then(|wave| find(wave, wanted))]
         });
@@ -235,12 +256,12 @@ fn mpeg4_sound(sound: &Sound<'_>) -> Result<Codec, String> {
         0x40 | 0x66..=0x68 => {
             let specific = config.dec_specific.map(|specific| specific.raw).unwrap_or_default();
             let encode_anew = || reasons::encode_anew(TrackMedia::Audio, KIND);
-            records::aac(&specific, sound.channels)
+            records::aac(&specific, sound.channels())
                 .map_err(|fault| format!("AAC: {fault}; {}", encode_anew()))
         }
         0x69 | 0x6b => Ok(Codec::MpegAudio),
-        0xa5 => Ok(Codec::Ac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),
-        0xa6 => Ok(Codec::Eac3 { rate_hz: sound.rate(None)?, channels: sound.channels }),
+        0xa5 => Ok(Codec::Ac3 { rate_hz: sound.rate(None)?, channels: sound.channels() }),
+        0xa6 => Ok(Codec::Eac3 { rate_hz: sound.rate(None)?, channels: sound.channels() }),
         other => Err(format!("object type 0x{other:02x}: {}", UnsentKind::Sound.reason(KIND))),
     }
 }

@@ -21,6 +21,7 @@ use mp4_atom::{Tfdt, Tfhd, Trex};
 
 use super::boxes::{FULL_BYTES, FileBox, Input, broken};
 use super::movie::Movie;
+use super::pcm_blocks::Joined;
 use super::slices::Slices;
 use crate::DemuxError;
 use crate::tracks::MediaSample;
@@ -41,6 +42,8 @@ const HAS_DURATIONS: u32 = 0x100;
 const HAS_SIZES: u32 = 0x200;
 const HAS_FLAGS: u32 = 0x400;
 const HAS_PRESENTATION: u32 = 0x800;
+
+const LISTED: u32 = HAS_DURATIONS | HAS_SIZES | HAS_FLAGS | HAS_PRESENTATION;
 
 /// Flags of a sample: not a sync sample, or one that depends on others.
 const IS_NO_START: u32 = 0x0101_0000;
@@ -164,7 +167,12 @@ impl Fragment {
         let unplaced = if run.base.is_some() { self.base } else { self.data_end };
         let end = run.track.map_or(0, |track| movie.tracks[track].end());
         let decode = run.decode.unwrap_or(end);
-        self.reader = Some(RunReader::open(input, &run, self.base, unplaced, decode)?);
+        let mut reader = RunReader::open(input, &run, self.base, unplaced, decode)?;
+        let joined = run.track.and_then(|track| movie.tracks[track].joined(run.description));
+        if let Some(joined) = joined.filter(|_| reader.fields & LISTED == 0) {
+            reader.join(&joined);
+        }
+        self.reader = Some(reader);
         self.leave();
         Ok(())
     }
@@ -283,6 +291,8 @@ struct RunReader {
     fields: u32,
     first_flags: Option<u32>,
     defaults: SampleDefaults,
+    /// Most samples that are joined: 1 but for PCM.
+    joined_max: u32,
     /// Samples left.
     left: u32,
     /// Place and time of decoding of the next.
@@ -339,11 +349,20 @@ impl RunReader {
             fields,
             first_flags,
             defaults,
+            joined_max: 1,
             left,
             at,
             decode,
         };
         Ok(reader)
+    }
+
+    /// Joins samples of PCM, of which none has a field of its own.
+    fn join(&mut self, joined: &Joined) {
+        let SampleDefaults { bytes, duration, .. } = self.defaults;
+        if joined.is_gapless(bytes, duration) {
+            self.joined_max = joined.samples_max(bytes);
+        }
     }
 
     /// Skips samples, as many as there are, to find the place of those after them: all at once if
@@ -360,7 +379,8 @@ impl RunReader {
         Ok(samples)
     }
 
-    /// Returns the next sample. The caller ensures that there is one.
+    /// Returns the next sample, or the next ones of PCM as one. The caller ensures that there is
+    /// one.
     fn next(&mut self, input: &Input<'_>) -> Result<MediaSample, DemuxError> {
         let entries = &mut self.entries;
         let mut field = |flag: u32, default: u32| match self.fields & flag {
@@ -374,10 +394,12 @@ impl RunReader {
         // use.
         let offset = field(HAS_PRESENTATION, 0)? as i32;
         let flags = self.first_flags.take().unwrap_or(flags);
+        let joined = self.joined_max.min(self.left);
+        let (bytes, duration) = (bytes * joined, duration * joined);
         let (file_offset, decode) = (self.at, self.decode);
         self.at = file_offset.saturating_add(bytes.into());
         self.decode = decode.saturating_add(duration.into());
-        self.left -= 1;
+        self.left -= joined;
         let is_start = flags & IS_NO_START == 0;
         Ok(MediaSample { file_offset, bytes, decode, offset, duration, is_start })
     }

@@ -8,6 +8,9 @@
 //! million samples a second on a core, from the page cache
 //! (`a_million_samples_are_read_in_less_than_three_seconds`).
 //!
+//! Samples of PCM, which may be a frame each or a second, become blocks of about 20 ms
+//! ([`pcm_blocks`]).
+//!
 //! A track that cannot be sent is omitted with its reason: a codec without a payload format here,
 //! subtitles, encryption, samples in another file, more than one sample description, or an edit
 //! list of more than one piece. A broken structure refuses the file, with the offset of the box;
@@ -25,11 +28,15 @@ mod entries;
 mod fragments;
 mod movie;
 mod odd_tables;
+mod pcm_blocks;
+mod pcm_entries;
 mod slices;
 mod tables;
 mod text_tracks;
+mod track_boxes;
 
 use crate::plan::RtpIdentity;
+use crate::tracks::SAMPLES_MAX;
 use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
 
 use boxes::{CONTAINER, FileBox, FourCode, Input, broken, with_input};
@@ -345,11 +352,18 @@ impl Mp4Demuxer {
         let is_new = reader.is_none();
         *budget -= usize::from(is_new);
         if is_new && !track.is_left_out() {
-            let opened = TableReader::open(input, &track.tables).map_err(|fault| match fault {
-                NoTable::Error(error) => error,
-                NoTable::Sample(sample, fault) => track.refuse(sample as usize, fault),
-            })?;
-            *reader = opened.map(Box::new);
+            let joined = |number| track.joined(number);
+            *reader = match TableReader::open(input, &track.tables, joined) {
+                Ok(opened) => opened.map(Box::new),
+                Err(NoTable::Error(error)) => return Err(error),
+                Err(NoTable::Sample(sample, fault)) => {
+                    return Err(track.refuse(sample as usize, fault));
+                }
+                Err(NoTable::ListedFrames) => {
+                    track.leave_out_listed(SAMPLES_MAX);
+                    None
+                }
+            };
         }
         let mut is_read = reader.is_none();
         while let Some(tables) = reader.as_mut().filter(|_| *budget > 0) {

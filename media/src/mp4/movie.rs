@@ -8,22 +8,22 @@
 
 use mp4_atom::{Elst, Matrix, Mdhd, Mvhd, Tkhd, Trex};
 
-use super::boxes::{CONTAINER, FULL_BYTES, FileBox, FourCode, Input, broken, spelled};
+use super::boxes::{CONTAINER, FileBox, FourCode, Input, broken, spelled};
 use super::edits::Edit;
 use super::entries::{Description, descriptions};
 use super::odd_tables::OddTables;
+use super::pcm_blocks::PcmBlocks;
 use super::tables::{Described, TableBoxes};
+use super::track_boxes::{chapter_tracks, handler_type, language, name, outside_references};
 use crate::plan::RtpIdentity;
 use crate::text::{CUES_MAX, FoundTtmlTracks, TextCoding, TextTrack, TtmlTrack};
 use crate::tracks::reasons::{NO_SAMPLES, NO_START};
 use crate::tracks::{
-    Display, LeftOut, SAMPLES_MAX, SampleFault, SampleTable, SampleTableBuilder,
+    Display, LeftOut, MediaSample, SAMPLES_MAX, SampleFault, SampleTable, SampleTableBuilder,
     TABLE_CHECK_SAMPLES, TRACKS_MAX, TRACKS_READ_MAX, Track, TrackLabel, TrackMedia, Turn,
     check_table_bytes,
 };
 use crate::{DemuxError, Refusal};
-
-const REFERENCES_BYTES_MAX: u64 = 64 << 10;
 
 /// Samples of a track of text, or of all tracks of TTML: between two cues is a sample without any.
 const TEXT_SAMPLES_MAX: u32 = 2 * CUES_MAX as u32;
@@ -76,6 +76,8 @@ pub(super) struct TrackState {
     pub(super) chosen: Option<u32>,
     /// True if every sample is a random-access point: for sound and text.
     is_sound: bool,
+    /// Frames that are not in a block yet; only for PCM.
+    pub(super) blocks: Option<PcmBlocks>,
     collected: Collected,
     /// Tracks of chapters to which this one refers; only for text.
     chapters: Vec<u32>,
@@ -187,13 +189,15 @@ impl Movie {
         if track.is_left_out() {
             return Ok(());
         }
+        let (number, counted) = (track.len(), self.samples);
         self.samples += 1;
         if self.samples > self.samples_max {
-            let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
             return Err(track.refuse(number, SampleFault::TooMany { limit: self.samples_max }));
         }
         track.push(sample)?;
-        if self.samples.is_multiple_of(TABLE_CHECK_SAMPLES) {
+        // A sample of PCM may be many blocks.
+        self.samples += (track.len().saturating_sub(number) as u32).saturating_sub(1);
+        if self.samples / TABLE_CHECK_SAMPLES != counted / TABLE_CHECK_SAMPLES {
             self.check_tables(index)?;
         }
         Ok(())
@@ -205,8 +209,7 @@ impl Movie {
         let tables = self.tracks.iter().filter_map(|track| track.samples.as_ref().ok());
         let bytes = tables.map(SampleTableBuilder::table_bytes).sum();
         let track = &self.tracks[last];
-        let number = track.samples.as_ref().map_or(0, SampleTableBuilder::len);
-        check_table_bytes(bytes, self.file_bytes).map_err(|fault| track.refuse(number, fault))
+        check_table_bytes(bytes, self.file_bytes).map_err(|fault| track.refuse(track.len(), fault))
     }
 
     /// The tracks of text; chapters are none.
@@ -313,7 +316,7 @@ impl TrackState {
         let information = media.needed(information, b"minf")?;
         let [table, data] = information.find(input, [b"stbl", b"dinf"])?;
         let table = information.needed(table, b"stbl")?;
-        let (tables, descriptions) = find_tables(input, table, handler)?;
+        let (tables, descriptions) = find_tables(input, table, (handler, times.timescale))?;
         let outside = match data {
             Some(data) => outside_references(input, &data)?,
             None => Vec::new(),
@@ -332,6 +335,7 @@ impl TrackState {
             outside,
             chosen: None,
             is_sound: false,
+            blocks: None,
             collected,
             chapters,
             turn: turn(&header.matrix).unwrap_or(Turn::NONE),
@@ -358,7 +362,13 @@ impl TrackState {
 
     /// Time of decoding of a sample that follows the last without a gap.
     pub(super) fn end(&self) -> u64 {
-        self.samples.as_ref().map_or(0, SampleTableBuilder::end)
+        let collected = || self.samples.as_ref().map_or(0, SampleTableBuilder::end);
+        self.blocks.as_ref().and_then(PcmBlocks::end).unwrap_or_else(collected)
+    }
+
+    /// Number of samples so far.
+    pub(super) fn len(&self) -> usize {
+        self.samples.as_ref().map_or(0, SampleTableBuilder::len)
     }
 
     /// The code of the description in use, for people.
@@ -370,10 +380,19 @@ impl TrackState {
 
     /// Adds a sample; ignored if the track is omitted.
     #[inline]
-    fn push(&mut self, (mut sample, description): Described) -> Result<(), DemuxError> {
+    fn push(&mut self, (sample, description): Described) -> Result<(), DemuxError> {
         if self.chosen != Some(description) {
             self.choose(description);
         }
+        match self.blocks {
+            Some(_) => self.push_frames(sample),
+            None => self.push_sample(sample),
+        }
+    }
+
+    /// Adds a sample, or a block of PCM.
+    #[inline]
+    pub(super) fn push_sample(&mut self, mut sample: MediaSample) -> Result<(), DemuxError> {
         // Flags of fragments often deny it of sound, of which every frame is one.
         sample.is_start |= self.is_sound;
         let Ok(samples) = &mut self.samples else { return Ok(()) };
@@ -407,6 +426,10 @@ impl TrackState {
                 let codec = self.descriptions[description as usize - 1].codec.as_ref();
                 // Descriptions without a codec are text.
                 self.is_sound = codec.map_or(true, |codec| codec.media() == TrackMedia::Audio);
+                self.blocks = self
+                    .pcm(description)
+                    .zip(self.samples.as_ref().ok())
+                    .map(|(config, samples)| PcmBlocks::new(&config, samples.so_far().timescale()));
             }
             Err(reason) => self.samples = Err(reason),
         }
@@ -495,24 +518,6 @@ pub(crate) struct TextSamples {
     pub(crate) shift: i64,
 }
 
-/// Numbers of the tracks of chapters that a track refers to (QuickTime File Format, "Chapter
-/// Lists").
-fn chapter_tracks(input: &Input<'_>, references: &FileBox) -> Result<Vec<u32>, DemuxError> {
-    let Some(chapters) = references.find(input, [b"chap"])?[0] else { return Ok(Vec::new()) };
-    let body = chapters.read_body(input, REFERENCES_BYTES_MAX)?;
-    let numbers = body.chunks_exact(4).take(TRACKS_READ_MAX);
-    Ok(numbers.map(|number| u32::from_be_bytes(number.try_into().expect("four"))).collect())
-}
-
-/// Returns the name of a track; `None` if its user data cannot be read: nothing else depends on it.
-fn name(input: &Input<'_>, user_data: &FileBox) -> Option<String> {
-    let [name] = user_data.find(input, [b"name"]).ok()?;
-    TrackLabel::name_of(&name?.read_body(input, NAME_BOX_BYTES_MAX).ok()?)
-}
-
-/// Bytes of a name that is read.
-const NAME_BOX_BYTES_MAX: u64 = 1 << 10;
-
 /// Returns the rotation of a track's pictures; `None` if it is not by quarter turns.
 fn turn(matrix: &Matrix) -> Option<Turn> {
     Turn::of_signs([matrix.a, matrix.b, matrix.c, matrix.d])
@@ -530,21 +535,12 @@ fn turned(id: u32, turn: Turn) -> String {
     )
 }
 
-/// Returns the kind of a track's media (ISO/IEC 14496-12 §8.4.3); `None` if the box is too short
-/// for it.
-fn handler_type(input: &Input<'_>, found: &FileBox) -> Result<Option<FourCode>, DemuxError> {
-    if found.body_bytes() < 12 {
-        return Ok(None);
-    }
-    let [.., a, b, c, d] = found.fields::<12>(input)?;
-    Ok(Some([a, b, c, d]))
-}
-
-/// The places of the tables, and the sample descriptions.
+/// The places of the tables, and the sample descriptions, of a track with this handler and time
+/// scale.
 fn find_tables(
     input: &Input<'_>,
     table: FileBox,
-    handler: Option<FourCode>,
+    about: (Option<FourCode>, u32),
 ) -> Result<(TableBoxes, Vec<Description>), DemuxError> {
     let [of_samples, sizes, compact_sizes, chunks, offsets, long_offsets, durations] =
         table.find(input, [b"stsd", b"stsz", b"stz2", b"stsc", b"stco", b"co64", b"stts"])?;
@@ -561,36 +557,5 @@ fn find_tables(
         presentation,
         starts,
     };
-    Ok((tables, descriptions(input, &of_samples, handler)?))
-}
-
-/// The language, unless it is undetermined or one of the Macintosh numbers of QuickTime.
-fn language(name: &str) -> Option<[u8; 3]> {
-    let letters: [u8; 3] = name.as_bytes().try_into().ok()?;
-    let is_name = letters.iter().all(u8::is_ascii_lowercase) && &letters != b"und";
-    is_name.then_some(letters)
-}
-
-/// Returns the numbers of the data references to other files. Bit 0 of an entry's flags means this
-/// file, for QuickTime's aliases as for URLs.
-fn outside_references(input: &Input<'_>, data: &FileBox) -> Result<Vec<u16>, DemuxError> {
-    let mut outside = Vec::new();
-    let Some(found) = data.find(input, [b"dref"])?[0] else { return Ok(outside) };
-    let body = found.read_body(input, REFERENCES_BYTES_MAX)?;
-    let mut rest = body.get(FULL_BYTES as usize + 4..).unwrap_or_default();
-    for number in 1..=u16::MAX {
-        let Some(&[a, b, c, d, .., flags]) = rest.first_chunk::<12>() else { break };
-        if flags & 1 == 0 {
-            outside.push(number);
-        }
-        let bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        match rest.get(bytes.max(12)..) {
-            Some(behind) => rest = behind,
-            None => {
-                let what = format!("dref whose entry {number} does not lie in it");
-                return Err(broken(found.start, what));
-            }
-        }
-    }
-    Ok(outside)
+    Ok((tables, descriptions(input, &of_samples, about)?))
 }

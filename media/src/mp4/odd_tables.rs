@@ -97,13 +97,15 @@ impl OddTables {
 
 impl TrackState {
     /// Looks for random-access points in the samples from `next` on, for at most `budget` samples,
-    /// if the track is one of pictures without any; true at its end.
+    /// if the track is one of pictures without any; true at its end. A track of PCM gets its last
+    /// block.
     pub(super) fn find_starts(
         &mut self,
         input: &Input<'_>,
         next: &mut usize,
         budget: &mut usize,
     ) -> Result<bool, DemuxError> {
+        self.end_block()?;
         let description = self.chosen.and_then(|chosen| self.descriptions.get(chosen as usize - 1));
         let codec = description.and_then(|description| description.codec.as_ref().ok());
         let (Some(codec), Ok(samples)) = (codec, &mut self.samples) else { return Ok(true) };

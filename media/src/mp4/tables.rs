@@ -5,6 +5,9 @@
 //! each with an entry for a sample, a run of samples or a chunk. Each table is read once, from
 //! front to back, a slice of 48 KiB at a time: 288 KiB for the track being read, for any length.
 //!
+//! Samples of PCM are often a frame each. Those of one chunk, size and duration are joined up to a
+//! block, so their number costs nothing ([`super::pcm_blocks`]).
+//!
 //! Missing sizes and places are refused; in other tables the last entry applies to the rest
 //! ([`super::odd_tables`]). Entries past the last sample are ignored, as by players.
 //!
@@ -13,6 +16,7 @@
 
 use super::boxes::{FULL_BYTES, FileBox, Input, broken, spelled};
 use super::odd_tables::OddTables;
+use super::pcm_blocks::Joined;
 use super::slices::Slices;
 use crate::DemuxError;
 use crate::tracks::{MediaSample, SAMPLES_MAX, SampleFault};
@@ -47,6 +51,8 @@ pub(super) struct TableReader {
     durations: Runs,
     presentation: Option<Runs>,
     starts: Option<Starts>,
+    /// How samples are joined, and most of them; only for PCM of one size.
+    joined: Option<(Joined, u32)>,
     /// Number of the next sample.
     number: u32,
     /// Its time of decoding.
@@ -58,6 +64,8 @@ pub(super) enum NoTable {
     Error(DemuxError),
     /// There are too many samples, or they overlap.
     Sample(u32, SampleFault),
+    /// The sizes of too many samples of PCM are listed.
+    ListedFrames,
 }
 
 impl From<DemuxError> for NoTable {
@@ -67,19 +75,31 @@ impl From<DemuxError> for NoTable {
 }
 
 impl TableReader {
-    /// Opens the tables; `None` if they have no sample, as before fragments.
+    /// Opens the tables; `None` if they have no sample, as before fragments. `joined` returns how
+    /// samples of a description are joined.
     pub(super) fn open(
         input: &Input<'_>,
         boxes: &TableBoxes,
+        joined: impl Fn(u32) -> Option<Joined>,
     ) -> Result<Option<TableReader>, NoTable> {
-        let sizes = match (boxes.sizes, boxes.compact_sizes) {
+        let mut sizes = match (boxes.sizes, boxes.compact_sizes) {
             (Some(found), _) => Sizes::open(input, found)?,
             (None, found) => Sizes::open_compact(input, boxes.table.needed(found, b"stsz")?)?,
         };
         if sizes.count == 0 {
             return Ok(None);
         }
-        if sizes.count > SAMPLES_MAX {
+        let chunks = Chunks::open(input, boxes)?;
+        let joined = joined(chunks.rule_end.description);
+        let is_pcm = joined.is_some();
+        let joined = joined.filter(|_| sizes.constant > 0).map(|joined| {
+            sizes.constant = joined.bytes_of(sizes.constant);
+            (joined, joined.samples_max(sizes.constant))
+        });
+        if sizes.count > SAMPLES_MAX && is_pcm && joined.is_none() {
+            return Err(NoTable::ListedFrames);
+        }
+        if sizes.count > SAMPLES_MAX && joined.is_none_or(|(_, most)| most == 1) {
             return Err(NoTable::Sample(SAMPLES_MAX, SampleFault::TooMany { limit: SAMPLES_MAX }));
         }
         // A constant size is the only entry whose count is not bounded by the size of the file.
@@ -87,42 +107,69 @@ impl TableReader {
             let fits = input.bytes() / u64::from(sizes.constant);
             return Err(NoTable::Sample(fits as u32, SampleFault::Overlap));
         }
-        let chunks = Chunks::open(input, boxes)?;
         let durations = boxes.table.needed(boxes.durations, b"stts")?;
         let durations = Runs::open(input, durations)?;
         let presentation = boxes.presentation.map(|found| Runs::open(input, found)).transpose()?;
-        let starts = boxes.starts.map(|found| Starts::open(input, found)).transpose()?;
-        let reader =
-            TableReader { sizes, chunks, durations, presentation, starts, number: 0, decode: 0 };
-        Ok(Some(reader))
+        // Play can start with each frame of PCM.
+        let starts = boxes.starts.filter(|_| !is_pcm);
+        let starts = starts.map(|found| Starts::open(input, found)).transpose()?;
+        let (number, decode) = (0, 0);
+        Ok(Some(TableReader {
+            sizes,
+            chunks,
+            durations,
+            presentation,
+            starts,
+            joined,
+            number,
+            decode,
+        }))
     }
 
-    /// Returns the next sample; `None` after the last.
+    /// Returns the next sample, or the next ones of PCM as one; `None` after the last.
     pub(super) fn next(&mut self, input: &Input<'_>) -> Result<Option<Described>, DemuxError> {
-        if self.number == self.sizes.count {
+        let left = self.sizes.count - self.number;
+        if left == 0 {
             return Ok(None);
         }
-        let bytes = self.sizes.next(input, self.number)?;
-        let (file_offset, description) = self.chunks.next(input, bytes)?;
-        let duration = self.durations.next(input, self.number)?;
+        self.chunks.begin(input)?;
+        self.durations.begin(input, self.number)?;
         if self.durations.ended == Some(0) {
             let Runs { found, .. } = self.durations;
             return Err(broken(found.start, format!("{} without a sample", spelled(found.code))));
         }
+        if let Some(runs) = &mut self.presentation {
+            runs.begin(input, self.number)?;
+        }
+        let joined = self.joined_samples().min(left);
+        let bytes = self.sizes.next(input, self.number)? * joined;
+        let (file_offset, description) = self.chunks.pass(joined, bytes);
+        let duration = self.durations.pass(joined) * joined;
         // A table of version 0 has unsigned offsets, and QuickTime wrote negative ones into it.
-        let offset = match &mut self.presentation {
-            Some(runs) => runs.next(input, self.number)? as i32,
-            None => 0,
-        };
+        let offset = self.presentation.as_mut().map_or(0, |runs| runs.pass(joined) as i32);
         let is_start = match &mut self.starts {
             Some(starts) => starts.next(input, self.number)?,
             None => true,
         };
         let decode = self.decode;
-        self.number += 1;
+        self.number += joined;
         self.decode = decode.saturating_add(duration.into());
         let sample = MediaSample { file_offset, bytes, decode, offset, duration, is_start };
         Ok(Some((sample, description)))
+    }
+
+    /// Number of the next samples that are joined: they are in one chunk, without a gap; at least
+    /// 1.
+    fn joined_samples(&self) -> u32 {
+        let is_gapless =
+            |joined: &Joined| joined.is_gapless(self.sizes.constant, self.durations.value);
+        match &self.joined {
+            Some((joined, most)) if is_gapless(joined) => {
+                let offsets = self.presentation.as_ref().map_or(u32::MAX, Runs::left);
+                self.chunks.left.min(self.durations.left()).min(offsets).min(*most)
+            }
+            _ => 1,
+        }
     }
 
     /// The findings about the tables, as far as they were read.
@@ -213,13 +260,14 @@ impl Runs {
         })
     }
 
-    /// Returns the value of sample `number`; after the last run, that of the sample before it.
-    fn next(&mut self, input: &Input<'_>, number: u32) -> Result<u32, DemuxError> {
+    /// Finds the run of sample `number`; after the last run, its value remains.
+    #[inline]
+    fn begin(&mut self, input: &Input<'_>, number: u32) -> Result<(), DemuxError> {
         let mut empty = 0;
         while self.left == 0 {
             if self.entries.is_empty() {
                 self.ended.get_or_insert(number);
-                return Ok(self.value);
+                return Ok(());
             }
             if empty > EMPTY_RUNS_MAX {
                 let what = format!("{} with runs of no sample", spelled(self.found.code));
@@ -232,8 +280,19 @@ impl Runs {
             }
             empty += 1;
         }
-        self.left -= 1;
-        Ok(self.value)
+        Ok(())
+    }
+
+    /// Number of the next samples that have the same value; at least 1.
+    fn left(&self) -> u32 {
+        if self.ended.is_some() { u32::MAX } else { self.left }
+    }
+
+    /// Returns the value of the next samples, and passes them. The caller has found their run.
+    #[inline]
+    fn pass(&mut self, samples: u32) -> u32 {
+        self.left = self.left.saturating_sub(samples);
+        self.value
     }
 }
 
@@ -361,8 +420,9 @@ impl Chunks {
         Ok(())
     }
 
-    /// Place and description of the next sample, which has `bytes`.
-    fn next(&mut self, input: &Input<'_>, bytes: u32) -> Result<(u64, u32), DemuxError> {
+    /// Finds the chunk of the next sample.
+    #[inline]
+    fn begin(&mut self, input: &Input<'_>) -> Result<(), DemuxError> {
         let mut empty = 0;
         while self.left == 0 {
             if empty > EMPTY_RUNS_MAX {
@@ -372,10 +432,17 @@ impl Chunks {
             self.enter(input)?;
             empty += 1;
         }
-        self.left -= 1;
+        Ok(())
+    }
+
+    /// Returns place and description of the next samples, which have `bytes`, and passes them. The
+    /// caller has found their chunk.
+    #[inline]
+    fn pass(&mut self, samples: u32, bytes: u32) -> (u64, u32) {
+        self.left -= samples;
         let at = self.at;
         self.at = at.saturating_add(bytes.into());
-        Ok((at, self.rule.description))
+        (at, self.rule.description)
     }
 
     /// Advances to the next chunk.

@@ -76,7 +76,7 @@ impl Elementary {
             Codec::Av1(_) => {
                 return Err("no standard for it there that players read; write an MP4 (.mp4)");
             }
-            Codec::Pcm(_) => return Err("few players read PCM in such a file"),
+            Codec::Pcm(_) => return Err(super::NO_PCM),
             Codec::Mp2t => return Err("a transport stream is no track of one"),
         };
         Ok(Elementary { form, stream_id, descriptors })

@@ -9,21 +9,23 @@
 //!
 //! Sources: ISO/IEC 14496-12 §12.1.3, §12.2.3; ISO/IEC 14496-15 §5.3.3, §8.3.3; AV1-ISOBMFF §2.3;
 //! ISO/IEC 14496-1 §7.2.6 (esds) and the object types of mp4ra.org; "Encapsulation of Opus in ISO
-//! Base Media File Format" §4.3; ETSI TS 102 366 §4.3, annex E.1.2, annex F.
+//! Base Media File Format" §4.3; ISO/IEC 23003-5 (ipcm, pcmC); ETSI TS 102 366 §4.3, annex E.1.2,
+//! annex F.
 //! Does not write pixel aspect ratios ([`super::movie_header`] writes those of containers) or
 //! colours, which decoders read from the parameter sets.
 
 use mp4_atom::{
     Ac3, Ac3SpecificBox, Audio, Av01, Av1c, Avc1, Avcc, AvccExt, Codec as Entry, Dops, Eac3,
-    Ec3IndependentSubstream, Ec3SpecificBox, Esds, FixedPoint, Hvc1, HvcCArray, Hvcc, Mp4a, Opus,
-    Visual, esds,
+    Ec3IndependentSubstream, Ec3SpecificBox, Esds, FixedPoint, Hvc1, HvcCArray, Hvcc, Ipcm, Mp4a,
+    Opus, PcmC, Visual, esds,
 };
 
 use super::parameters::{ParameterSets, Parameters};
+use super::pcm_blocks;
 use crate::bits::{Bits, without_emulation};
 use crate::frames::mpeg_audio_rate_hz;
 use crate::sequence::{Av1Sequence, SequenceSet, is_high_profile};
-use crate::tracks::{Av1Config, Codec, Display, H265Config, ShownPictures};
+use crate::tracks::{Av1Config, Codec, Display, H265Config, PcmConfig, ShownPictures};
 
 /// Returns the entry of a track; `None` if its parameters are unknown, or if the first frame is not
 /// one of its codec.
@@ -43,6 +45,7 @@ pub(super) fn entry(codec: &Codec, parameters: &Parameters) -> Option<Entry> {
             mp4a(0x40, config.channels, config.rate_hz, specific).into()
         }
         (Codec::MpegAudio, Parameters::Frame(Some(frame))) => mpeg_audio(frame)?.into(),
+        (&Codec::Pcm(config), _) => ipcm(pcm_blocks::stored(config)).into(),
         (&Codec::Opus { channels }, _) => opus(channels).into(),
         (&Codec::Ac3 { rate_hz, channels }, Parameters::Frame(Some(frame))) => {
             Ac3 { audio: audio(channels, rate_hz), dac3: dac3(frame)? }.into()
@@ -211,6 +214,21 @@ fn opus(channels: u8) -> Opus {
         channel_mapping: None,
     };
     Opus { audio: audio(channels, RATE_HZ), dops, btrt: None }
+}
+
+/// Returns the entry of PCM in the form that files store. The width is in the fields of all sound
+/// as well, for libavformat 59 (ffmpeg 5.1): it does not read `pcmC`, and treats the samples as
+/// little-endian. A rate of more than 16 bits is given by the timescale only.
+fn ipcm(config: PcmConfig) -> Ipcm {
+    let sample_size = 8 * config.form.bytes() as u8;
+    let audio = audio(config.channels, config.rate_hz);
+    Ipcm {
+        audio: Audio { sample_size: sample_size.into(), ..audio },
+        pcmc: Some(PcmC { big_endian: false, sample_size }),
+        // One channel is mono and two are stereo without a layout.
+        chnl: None,
+        btrt: None,
+    }
 }
 
 /// Fields of a syncframe of AC-3 (§4.3.1, §4.3.2).

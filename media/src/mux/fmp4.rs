@@ -4,9 +4,15 @@
 //! A fragment holds all tracks. It ends before a key frame of the first video track, or after
 //! [`FRAGMENT_S_MAX`] seconds, also in files of sound alone; key frames less than half a second
 //! apart share a fragment. The last unit of each track is held until the next one, whose decoding
-//! time ends it. `moov` is written with the first fragment, when the parameters of all tracks are
-//! known. A track without any unit for [`PARAMETERS_WAIT_S`] by then is omitted if its description
-//! needs a unit.
+//! time ends it, unless the track pauses; the last block of PCM ([`super::pcm_blocks`]) has the
+//! duration of its frames. All tracks of a fragment end at the same time, so that sound is not
+//! ahead of reordered pictures by their delay. `moov` is written with the first fragment, when the
+//! parameters of all tracks are known. A track without any unit for [`PARAMETERS_WAIT_S`] by then
+//! is omitted if its description needs a unit.
+//!
+//! A recording with [`Rotation`] continues in another file, with a `moov` and times of its own,
+//! where [`FileSplit`] decides; no unit is lost or in two files. The caller asks where files begin
+//! by [`Fmp4Writer::take_file_starts`].
 //!
 //! Times are those of the tracks' RTP clocks, moved so that the earliest unit is decoded at zero;
 //! if pictures are reordered, all tracks are presented later by the same amount. Presentation
@@ -18,10 +24,11 @@
 
 use mp4_atom::{Mfhd, Moof, Tfdt, Tfhd, Traf, Trun, TrunEntry};
 
-use super::entries::{self, entry};
-use super::input::{TimedUnit, TrackInput};
+use super::entries;
+use super::file_split::{FileSplit, Rotation};
+use super::fmp4_track::Track;
+use super::input::TimedUnit;
 use super::movie_header::{OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put, write_movie_header};
-use super::parameters::needs_first_unit;
 use super::{FRAGMENT_S_MAX, HELD_BYTES_MAX, WriterKind, check_tracks};
 use crate::tracks::{Codec, Display, TrackMedia};
 use crate::{AccessUnit, MuxRefusal, TICKS_PER_SECOND};
@@ -31,74 +38,24 @@ const PARAMETERS_WAIT_S: i64 = 30;
 
 const FRAGMENT_TICKS_MAX: i64 = FRAGMENT_S_MAX * TICKS_PER_SECOND as i64;
 
+/// Time without a unit after which the leading track does not end fragments.
+const LEADING_PAUSE_TICKS: i64 = TICKS_PER_SECOND as i64;
+
+/// Time by which sound may be ahead of the leading track without ending a fragment.
+const SOUND_AHEAD_TICKS_MAX: i64 = TICKS_PER_SECOND as i64;
+
 /// Shortest fragment that a key frame may end: the boxes then cost about 1 kbit/s.
 const FRAGMENT_TICKS_MIN: i64 = TICKS_PER_SECOND as i64 / 2;
 
-/// A track of the file.
-#[derive(Debug)]
-struct Track {
-    codec: Codec,
-    input: TrackInput,
-    /// Its sample description, from the parameters of its first unit.
-    entry: Option<mp4_atom::Codec>,
-    size: (u32, u32),
-    /// Units of the current fragment, with their durations.
-    samples: Vec<(TimedUnit, u32)>,
-    /// Memory of `samples`.
-    sample_bytes: usize,
-    /// The unit after `samples`, until its end is known.
-    last: Option<TimedUnit>,
-    /// Duration of the unit before `last`.
-    duration: u32,
-    /// Decoding time that becomes zero in the file.
-    base: i64,
-    /// False if the file was started without this track.
-    is_written: bool,
-    language: Option<[u8; 3]>,
-}
-
-impl Track {
-    /// Returns the decoding time of the first unit not yet written.
-    fn first(&self) -> Option<i64> {
-        let next = self.samples.first().map(|(unit, _)| unit).or(self.last.as_ref());
-        next.map(|unit| unit.decode).or_else(|| self.input.earliest())
-    }
-
-    fn held_bytes(&self) -> usize {
-        let last = self.last.as_ref().map_or(0, TimedUnit::held_bytes);
-        self.input.held_bytes() + self.sample_bytes + last
-    }
-
-    /// Creates the sample description if the parameters are known.
-    fn describe(&mut self) {
-        if self.entry.is_none() {
-            self.entry = entry(&self.codec, &self.input.parameters);
-            self.size = self.input.parameters.size().unwrap_or((0, 0));
-        }
-    }
-
-    /// True if `moov` needs parameters that are still unknown.
-    fn is_awaited(&self) -> bool {
-        !self.input.has_begun() && needs_first_unit(&self.codec)
-    }
-
-    /// Appends a unit; the unit before it ends at its decoding time.
-    fn enter(&mut self, mut unit: TimedUnit) {
-        unit.decode = unit.decode.max(self.base);
-        if let Some(last) = self.last.take() {
-            // Equal times would create samples without duration, which some players drop.
-            unit.decode = unit.decode.max(last.decode + 1);
-            self.duration = u32::try_from(unit.decode - last.decode).unwrap_or(u32::MAX);
-            self.put(last);
-        }
-        self.last = Some(unit);
-    }
-
-    /// Adds a unit of known duration to the fragment.
-    fn put(&mut self, unit: TimedUnit) {
-        self.sample_bytes += unit.held_bytes();
-        self.samples.push((unit, self.duration));
-    }
+/// Extent of a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// All tracks end before the next unit of the leading track.
+    Aligned,
+    /// All units whose times are known.
+    All,
+    /// These, and the file begins without tracks whose parameters are still missing.
+    Forced,
 }
 
 /// Writes the fragments of a file.
@@ -113,6 +70,10 @@ pub struct Fmp4Writer {
     /// Latest and earliest presentation time so far, in ticks.
     newest: Option<i64>,
     oldest: Option<i64>,
+    /// The current file of a recording; `None` if all units go into one file.
+    split: Option<FileSplit>,
+    /// Offsets in the caller's buffer at which files began.
+    file_starts: Vec<usize>,
 }
 
 impl Fmp4Writer {
@@ -130,19 +91,7 @@ impl Fmp4Writer {
         check_tracks(WriterKind::FragmentedMp4, tracks)?;
         let is_video = |codec: &Codec| codec.media() == TrackMedia::Video;
         let leading = tracks.iter().position(is_video).unwrap_or(0);
-        let track = |(index, codec): (usize, &Codec)| Track {
-            codec: codec.clone(),
-            input: TrackInput::new(index, codec),
-            entry: None,
-            size: (0, 0),
-            samples: Vec::new(),
-            sample_bytes: 0,
-            last: None,
-            duration: 0,
-            base: i64::MIN,
-            is_written: true,
-            language: None,
-        };
+        let track = |(index, codec): (usize, &Codec)| Track::new(index, codec);
         Ok(Fmp4Writer {
             tracks: tracks.iter().enumerate().map(track).collect(),
             leading,
@@ -150,7 +99,21 @@ impl Fmp4Writer {
             fragment: 0,
             newest: None,
             oldest: None,
+            split: None,
+            file_starts: Vec::new(),
         })
+    }
+
+    /// Continues in another file at these limits, and where the parameters of a track change. Call
+    /// it before the first unit.
+    pub fn rotate(&mut self, limits: Rotation) {
+        self.split = Some(FileSplit::new(limits));
+    }
+
+    /// Removes and returns the offsets in `out` at which files begin, since the last call: they
+    /// hold as long as the same buffer is passed, from which nothing is removed.
+    pub fn take_file_starts(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.file_starts)
     }
 
     /// Adds the next unit of a track; see [`super::MediaWriter::push`].
@@ -172,9 +135,13 @@ impl Fmp4Writer {
         }
         if self.tracks.iter().map(Track::held_bytes).sum::<usize>() > HELD_BYTES_MAX {
             self.release_all(out);
-            self.cut(true, out);
+            self.cut(Cut::Forced, out);
         } else if self.fragment_ticks() >= FRAGMENT_TICKS_MAX {
-            self.cut(false, out);
+            self.cut(Cut::Aligned, out);
+            let has_keys = self.tracks[self.leading].codec.media() == TrackMedia::Video;
+            if !has_keys && self.is_file_over() && self.fragment > 0 {
+                self.end_file();
+            }
         }
         Ok(())
     }
@@ -184,6 +151,10 @@ impl Fmp4Writer {
         let tracks = self.tracks.len();
         let about = self.tracks.get_mut(track).ok_or(MuxRefusal::NoTrack { track, tracks })?;
         if !about.is_written {
+            if self.split.is_some() {
+                // The next file may describe the track.
+                let _ = about.input.parameters.observe(&unit.bytes);
+            }
             return Err(MuxRefusal::LeftOut { track, waited_s: PARAMETERS_WAIT_S });
         }
         about.input.check_time(unit.time, self.newest)?;
@@ -200,7 +171,14 @@ impl Fmp4Writer {
             return Err(MuxRefusal::Malformed { track, what });
         }
         let time = unit.time;
-        about.input.push(unit, self.newest, |bytes, _| bytes)?;
+        match &mut about.pcm {
+            None => about.input.push(unit, self.newest, |bytes, _| bytes)?,
+            Some(pcm) => {
+                for block in pcm.push(&unit)? {
+                    about.input.push(block, None, |bytes, _| bytes)?;
+                }
+            }
+        }
         // A later unit may change the parameters.
         about.describe();
         let ticks = about.input.ticks(time);
@@ -211,20 +189,25 @@ impl Fmp4Writer {
 
     /// Appends all units whose times are known, except the last of each track.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
-        self.cut(false, out);
+        self.cut(Cut::All, out);
     }
 
-    /// Appends all units still held.
+    /// Appends all units still held and ends the file.
     pub fn finish(mut self, out: &mut Vec<u8>) {
+        self.end(out);
+    }
+
+    /// Appends all units still held; no other may follow.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         self.release_all(out);
         for track in &mut self.tracks {
+            track.release_all();
             if let Some(last) = track.last.take() {
-                // It gets the duration of the unit before it, or 1 if it is the only one.
-                track.duration = track.duration.max(1);
-                track.put(last);
+                let duration = track.last_duration(&last);
+                track.put(last, duration);
             }
         }
-        self.cut(true, out);
+        self.cut(Cut::Forced, out);
     }
 
     /// True if the bytes appended so far form a playable file.
@@ -246,50 +229,134 @@ impl Fmp4Writer {
             let is_key = unit.is_start && index == self.leading;
             self.tracks[index].enter(unit);
             let is_video = self.tracks[index].codec.media() == TrackMedia::Video;
-            if is_key && is_video && self.fragment_ticks() >= FRAGMENT_TICKS_MIN {
-                self.cut(false, out);
+            if is_key && is_video {
+                let is_over = self.is_file_over();
+                if is_over || self.fragment_ticks() >= FRAGMENT_TICKS_MIN {
+                    self.cut(Cut::Aligned, out);
+                }
+                if is_over && self.fragment > 0 {
+                    self.end_file();
+                }
             }
         }
     }
 
-    /// Returns the media time in the fragment, from its first unit to the newest unit.
-    fn fragment_ticks(&self) -> i64 {
-        let first =
-            |track: &Track| track.samples.first().map(|(unit, _)| track.input.ticks(unit.decode));
-        let first = self.tracks.iter().filter_map(first).min();
-        first.zip(self.newest).map_or(0, |(first, newest)| newest.saturating_sub(first))
+    /// True if the file ends before the next unit of the leading track, with which playback can
+    /// start.
+    fn is_file_over(&mut self) -> bool {
+        let unwritten = self.unwritten_bytes();
+        let leading = &self.tracks[self.leading];
+        let next = leading.last.as_ref().map(|unit| leading.input.ticks(unit.decode));
+        let first = leading.samples.first().map(|(unit, _)| leading.input.ticks(unit.decode));
+        let Some((split, next)) = self.split.as_mut().zip(next) else { return false };
+        if !self.has_begun {
+            // The file begins with the fragment that ends here.
+            split.begin(first.unwrap_or(next));
+        }
+        let has_changed = || self.tracks.iter().any(Track::has_changed);
+        split.ends_before_key(next, unwritten) || split.may_change(next) && has_changed()
     }
 
-    /// Ends the fragment. `is_forced` starts the file without tracks whose parameters are still
-    /// missing.
-    fn cut(&mut self, is_forced: bool, out: &mut Vec<u8>) {
+    /// Ends the file: the next fragment begins another one.
+    fn end_file(&mut self) {
+        (self.has_begun, self.fragment) = (false, 0);
+        self.split.as_mut().into_iter().for_each(FileSplit::end);
+        for track in &mut self.tracks {
+            track.entry = None;
+            track.describe();
+            track.is_written = true;
+        }
+    }
+
+    /// Returns the media time in the fragment: that of the leading track, so that a key frame ends
+    /// it even if sound arrives earlier, or the longest if that track pauses. Each track counts
+    /// from its own first unit: tracks may be hours apart.
+    fn fragment_ticks(&self) -> i64 {
+        let longest = self.tracks.iter().map(Track::fragment_ticks).max().unwrap_or(0);
+        match self.leading_ticks() {
+            Some(_) => {
+                let leading = self.tracks[self.leading].fragment_ticks();
+                leading.max(longest - SOUND_AHEAD_TICKS_MAX)
+            }
+            None => longest,
+        }
+    }
+
+    /// Decoding time of the next unit of the leading track; `None` if that track pauses.
+    fn leading_ticks(&self) -> Option<i64> {
+        let leading = &self.tracks[self.leading];
+        let next = leading.last.as_ref().map(|unit| leading.input.ticks(unit.decode))?;
+        let pause = self.newest?.saturating_sub(leading.input.newest()?);
+        (pause < LEADING_PAUSE_TICKS).then_some(next)
+    }
+
+    /// Ends the fragment.
+    fn cut(&mut self, cut: Cut, out: &mut Vec<u8>) {
+        if let Some(newest) = self.newest {
+            self.tracks.iter_mut().for_each(|track| track.end_if_paused(newest));
+        }
         if self.tracks.iter().all(|track| track.samples.is_empty()) {
             return;
         }
         if !self.has_begun {
             let span = self.newest.zip(self.oldest).map_or(0, |(newest, oldest)| newest - oldest);
             let waits = span < PARAMETERS_WAIT_S * TICKS_PER_SECOND as i64;
-            if waits && !is_forced && self.tracks.iter().any(Track::is_awaited) {
+            if waits && cut != Cut::Forced && self.tracks.iter().any(Track::is_awaited) {
                 return;
             }
             self.begin(out);
+        } else if self.split.as_ref().is_some_and(|split| self.is_file_full(split)) {
+            self.end_file();
+            self.begin(out);
         }
         self.fragment += 1;
+        let bytes_before = out.len();
+        let until = self.leading_ticks().filter(|_| cut == Cut::Aligned);
+        // A fragment has a unit, also where all are behind the end of the leading track.
+        let until = until.filter(|&until| self.tracks.iter().any(|track| track.begins_by(until)));
+        let later: Vec<_> = self.tracks.iter_mut().map(|track| track.split_off(until)).collect();
         write_fragment(self.fragment, &mut self.tracks, out);
+        for (track, later) in self.tracks.iter_mut().zip(later) {
+            later.into_iter().for_each(|(unit, duration)| track.put(unit, duration));
+        }
+        if let Some(split) = &mut self.split {
+            split.add_bytes(out.len() - bytes_before);
+        }
+    }
+
+    /// True if the file ends before the next fragment, wherever that begins.
+    fn is_file_full(&self, split: &FileSplit) -> bool {
+        self.begin_ticks().is_some_and(|at| split.ends_before(at, self.unwritten_bytes()))
+    }
+
+    /// Most bytes of the current fragment.
+    fn unwritten_bytes(&self) -> u64 {
+        let samples: usize = self.tracks.iter().map(|track| track.samples.len()).sum();
+        let media: usize = self.tracks.iter().map(|track| track.sample_bytes).sum();
+        let boxes = if samples > 0 { FRAGMENT_BOX_BYTES + samples * SAMPLE_BOX_BYTES } else { 0 };
+        (media + boxes) as u64
+    }
+
+    /// Decoding time of the first unit not yet written, in ticks.
+    fn begin_ticks(&self) -> Option<i64> {
+        let first = |track: &Track| track.first().map(|first| track.input.ticks(first));
+        self.tracks.iter().filter_map(first).min()
     }
 
     /// Appends `ftyp` and `moov`.
     fn begin(&mut self, out: &mut Vec<u8>) {
-        let first = |track: &Track| track.first().map(|first| track.input.ticks(first));
-        let origin = self.tracks.iter().filter_map(first).min().expect("a fragment has a unit");
+        let origin = self.begin_ticks().expect("a fragment has a unit");
+        let begins_at = out.len();
         let mut headers = Vec::new();
         for (track, id) in self.tracks.iter_mut().zip(1..) {
             track.base = track.input.units(origin);
             track.describe();
-            let Some(entry) = track.entry.take() else {
-                track.is_written = false;
+            // Parameters that cannot be read do not replace those before.
+            let Some(entry) = track.entry.take().or_else(|| track.written_entry.clone()) else {
+                track.leave_out();
                 continue;
             };
+            track.written_entry = Some(entry.clone());
             headers.push(TrackHeader {
                 id,
                 is_video: track.codec.media() == TrackMedia::Video,
@@ -304,6 +371,13 @@ impl Fmp4Writer {
         // offsets.
         write_movie_header(&[*b"iso6", *b"iso5", *b"mp41"], headers, out);
         self.has_begun = true;
+        if let Some(split) = &mut self.split {
+            let leading = &self.tracks[self.leading];
+            // Sound may lag behind the pictures that begin the file.
+            split.begin(leading.first().map_or(origin, |first| leading.input.ticks(first)));
+            split.add_bytes(out.len() - begins_at);
+            self.file_starts.push(begins_at);
+        }
     }
 }
 
@@ -336,16 +410,22 @@ fn write_fragment(number: u32, tracks: &mut [Track], out: &mut Vec<u8>) {
 
 const MDAT_HEADER_BYTES: usize = 8;
 
+/// Most bytes of the boxes of a fragment, and of a sample in them.
+const FRAGMENT_BOX_BYTES: usize = 32 + super::TRACKS_MAX * 80;
+const SAMPLE_BOX_BYTES: usize = 16;
+
 /// Describes the samples of a track in a fragment; values shared by all of them are written once.
 fn traf(id: u32, track: &Track) -> Traf {
     let samples = &track.samples;
     let (first, duration) = &samples[0];
     let is_even = samples.iter().all(|(_, other)| other == duration);
+    let bytes = first.bytes.len();
+    let is_one_size = samples.iter().all(|(unit, _)| unit.bytes.len() == bytes);
     let is_sync = samples.iter().all(|(unit, _)| unit.is_start);
     let is_in_order = samples.iter().all(|(unit, _)| unit.decode == unit.presented);
     let entry = |(unit, duration): &(TimedUnit, u32)| TrunEntry {
         duration: (!is_even).then_some(*duration),
-        size: Some(unit.bytes.len() as u32),
+        size: (!is_one_size).then_some(unit.bytes.len() as u32),
         flags: (!is_sync).then_some(if unit.is_start { SYNC_SAMPLE } else { OTHER_SAMPLE }),
         cts: (!is_in_order).then(|| {
             let offset = unit.presented - unit.decode;
@@ -357,6 +437,7 @@ fn traf(id: u32, track: &Track) -> Traf {
         tfhd: Tfhd {
             track_id: id,
             default_sample_duration: is_even.then_some(*duration),
+            default_sample_size: is_one_size.then_some(bytes as u32),
             default_base_is_moof: true,
             ..Tfhd::default()
         },

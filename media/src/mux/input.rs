@@ -115,6 +115,11 @@ impl TrackInput {
         self.last.is_some()
     }
 
+    /// Presentation time of the last unit received, in ticks.
+    pub(super) fn newest(&self) -> Option<i64> {
+        self.last.map(|last| self.ticks(last))
+    }
+
     /// True if some units have no decoding time yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.reorder.earliest().is_some()
@@ -209,17 +214,25 @@ impl TrackInput {
     /// Checks that a unit's time is plausible after the times before it.
     pub(super) fn check_time(&self, time: i64, newest: Option<i64>) -> Result<(), MuxRefusal> {
         let rate = i64::from(self.rate_hz);
-        let is_far = time.unsigned_abs() > TIME_S_MAX as u64 * rate as u64;
+        let is_far = time.unsigned_abs() > (TIME_S_MAX as u64).saturating_mul(rate as u64);
         let step_ms = |step: i128, rate: i128| {
             let ms = step * 1000 / rate;
             ms.clamp(i64::MIN.into(), i64::MAX.into()) as i64
         };
+        let behind_ms = |newest: i64| {
+            step_ms(i128::from(self.ticks(time)) - i128::from(newest), TICKS_PER_SECOND.into())
+        };
         let by_ms = match (self.last, newest) {
-            (Some(last), _) => step_ms(i128::from(time) - i128::from(last), rate.into()),
-            _ if is_far => step_ms(time.into(), rate.into()),
-            (None, Some(newest)) => {
-                step_ms(i128::from(self.ticks(time)) - i128::from(newest), TICKS_PER_SECOND.into())
+            (Some(last), newest) => {
+                let by_ms = step_ms(i128::from(time) - i128::from(last), rate.into());
+                match newest {
+                    // The track paused while others continued.
+                    Some(newest) if by_ms > AHEAD_S_MAX * 1000 => by_ms.min(behind_ms(newest)),
+                    _ => by_ms,
+                }
             }
+            _ if is_far => step_ms(time.into(), rate.into()),
+            (None, Some(newest)) => behind_ms(newest),
             (None, None) => 0,
         };
         // The first unit of another track may have been delayed for longer.

@@ -8,8 +8,10 @@
 //!
 //! `input` checks the units of a track and derives their decoding times, `parameters` stores the
 //! parameters that decoders need before the first unit; both are shared. `fmp4` writes MP4, with
-//! `entries` for its sample descriptions and `movie_header` for the boxes before the samples;
-//! `transport` writes transport streams, with `elementary` for the form of units in them.
+//! `fmp4_track` for its tracks, `entries` for its sample descriptions, `movie_header` for the boxes
+//! before the samples, `pcm_blocks` for the samples of PCM, with `g711` for companded ones, and
+//! `file_split` for the ends of a recording's files; `transport` writes transport streams, with
+//! `elementary` for the form of units in them.
 //!
 //! Memory: the units not yet written, at most [`HELD_BYTES_MAX`] and one unit; it is bounded by
 //! time as well ([`FRAGMENT_S_MAX`]). Costs one copy of each unit into MP4 and two into transport
@@ -20,21 +22,27 @@
 
 mod elementary;
 mod entries;
+mod file_split;
 mod fmp4;
+mod fmp4_track;
+mod g711;
 mod input;
 mod movie_header;
 mod parameters;
+mod pcm_blocks;
 mod transport;
 
 use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use entries::describe;
+pub use file_split::Rotation;
 pub use fmp4::Fmp4Writer;
 pub(crate) use movie_header::{
     OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put as put_box, write_movie_header,
 };
 pub(crate) use parameters::needs_first_unit;
+pub use pcm_blocks::stored as stored_pcm;
 pub use transport::TsWriter;
 
 use crate::tracks::{Codec, SAMPLE_BYTES_MAX};
@@ -126,6 +134,24 @@ impl MediaWriter {
         Ok(writer)
     }
 
+    /// Continues in another file at these limits: see [`Fmp4Writer::rotate`]. A transport stream is
+    /// cut by the caller, between two packets.
+    pub fn rotate(&mut self, limits: Rotation) {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.rotate(limits),
+            MediaWriter::Ts(_) => {}
+        }
+    }
+
+    /// Removes and returns the offsets in `out` at which files begin: see
+    /// [`Fmp4Writer::take_file_starts`].
+    pub fn take_file_starts(&mut self) -> Vec<usize> {
+        match self {
+            MediaWriter::Fmp4(writer) => writer.take_file_starts(),
+            MediaWriter::Ts(_) => Vec::new(),
+        }
+    }
+
     /// Sets the languages of the tracks (ISO 639-2). Call it before the first unit.
     pub fn set_languages(&mut self, languages: &[Option<[u8; 3]>]) {
         match self {
@@ -161,10 +187,15 @@ impl MediaWriter {
     }
 
     /// Appends all units still held and ends the file.
-    pub fn finish(self, out: &mut Vec<u8>) {
+    pub fn finish(mut self, out: &mut Vec<u8>) {
+        self.end(out);
+    }
+
+    /// Appends all units still held; no other may follow.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
         match self {
-            MediaWriter::Fmp4(writer) => writer.finish(out),
-            MediaWriter::Ts(writer) => writer.finish(out),
+            MediaWriter::Fmp4(writer) => writer.end(out),
+            MediaWriter::Ts(writer) => writer.end(out),
         }
     }
 
@@ -178,6 +209,16 @@ impl MediaWriter {
     }
 }
 
+/// Reason to refuse PCM in a transport stream.
+const NO_PCM: &str =
+    "it has no place for PCM; a name that ends in .mp4 keeps it (--output NAME.mp4)";
+
+/// Most channels of PCM: files need no layout of two.
+const PCM_CHANNELS_MAX: u8 = 2;
+
+/// Rates of PCM, in hertz: those that can be served.
+const PCM_RATES_HZ: std::ops::RangeInclusive<u32> = 8_000..=192_000;
+
 /// Checks the number of tracks, and that each codec can be a track of a file.
 fn check_tracks(kind: WriterKind, tracks: &[Codec]) -> Result<(), MuxRefusal> {
     if !(1..=TRACKS_MAX).contains(&tracks.len()) {
@@ -189,8 +230,13 @@ fn check_tracks(kind: WriterKind, tracks: &[Codec]) -> Result<(), MuxRefusal> {
             Codec::Mp2t => {
                 "a transport stream is no track of a file; write its packets as they are"
             }
-            Codec::Pcm(_) => {
-                "few players read PCM in such a file; record it with ffmpeg (ffmpeg -i URL OUT.wav)"
+            Codec::Pcm(_) if kind == WriterKind::TransportStream => NO_PCM,
+            Codec::Pcm(config) if config.channels > PCM_CHANNELS_MAX => {
+                "MP4 needs the place of each of more than two channels of PCM, and RTP does not \
+                 name it; have the sender use two, or record it with ffmpeg (ffmpeg -i URL OUT.wav)"
+            }
+            Codec::Pcm(config) if !PCM_RATES_HZ.contains(&config.rate_hz) => {
+                "players know no PCM of such a rate; have the sender use one of 8 to 192 kHz"
             }
             _ => continue,
         };
@@ -230,11 +276,29 @@ mod tests {
             assert!(matches!(new(&many), MuxRefusal::TrackCount { found: 17, .. }));
             let refusal = new(&[Codec::MpegAudio, Codec::Mp2t]);
             assert!(matches!(refusal, MuxRefusal::Codec { track: 1, .. }), "{refusal}");
-            let (form, rate_hz, channels) = (PcmForm::ALaw, 8000, 1);
-            let refusal = new(&[Codec::Pcm(PcmConfig { form, rate_hz, channels })]).to_string();
-            assert!(refusal.starts_with("track 0 (PCMA) in "), "{refusal}");
-            assert!(refusal.contains("ffmpeg -i URL OUT.wav"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn pcm_needs_an_mp4_and_at_most_two_channels() {
+        let new = |kind, form, channels| {
+            let codec = Codec::Pcm(PcmConfig { form, rate_hz: 8000, channels });
+            MediaWriter::new(kind, &[codec]).map_err(|refusal| refusal.to_string())
+        };
+        for form in PcmForm::ALL {
+            for channels in [1, 2] {
+                assert!(new(WriterKind::FragmentedMp4, form, channels).is_ok(), "{form:?}");
+            }
+            let refusal = new(WriterKind::FragmentedMp4, form, 3).unwrap_err();
+            assert!(
+                refusal.contains("in fragmented MP4: MP4 needs the place of each"),
+                "{refusal}"
+            );
+        }
+        let refusal = new(WriterKind::TransportStream, PcmForm::ALaw, 1).unwrap_err();
+        let expected = "track 0 (PCMA) in MPEG transport stream: it has no place for PCM; a name \
+                        that ends in .mp4 keeps it (--output NAME.mp4)";
+        assert_eq!(refusal, expected);
     }
 
     /// Writes one second of Opus.

@@ -64,6 +64,12 @@ pub(super) fn nal_kind(is_h265: bool, nal: &[u8]) -> NalKind {
     }
 }
 
+/// True for a parameter set.
+fn is_set(is_h265: bool, nal: &[u8]) -> bool {
+    let kind = nal_kind(is_h265, nal);
+    matches!(kind, NalKind::VideoSet | NalKind::SequenceSet | NalKind::PictureSet)
+}
+
 /// Returns the NAL units of an access unit, in which each follows its length in four bytes; empty
 /// ones are skipped. `None` if a length is wrong or there are more than [`NALS_MAX`].
 pub(super) fn nal_units(mut unit: &[u8]) -> Option<Vec<&[u8]>> {
@@ -149,8 +155,14 @@ impl Parameters {
             Parameters::Sets { is_h265, sets, sequence } => {
                 const BROKEN: &str = "NAL units longer than the access unit, or more than 4096";
                 let nals = nal_units(bytes).ok_or(BROKEN)?;
-                if take_sets(*is_h265, &nals, sets) {
-                    *sequence = sequence_of(*is_h265, sets);
+                if nals.iter().any(|nal| is_set(*is_h265, nal)) {
+                    let mut found = sets.clone();
+                    take_sets(*is_h265, &nals, &mut found);
+                    let found_sequence = sequence_of(*is_h265, &found);
+                    // Sets that cannot be read describe no file.
+                    if found_sequence.is_some() || sequence.is_none() {
+                        (*sets, *sequence) = (found, found_sequence);
+                    }
                 }
             }
             Parameters::Av1 { unit, sequence } => {
@@ -230,7 +242,7 @@ impl Parameters {
 /// True for a codec whose sample description needs the first unit.
 pub(crate) fn needs_first_unit(codec: &Codec) -> bool {
     match codec {
-        Codec::Aac(_) | Codec::Opus { .. } => false,
+        Codec::Aac(_) | Codec::Opus { .. } | Codec::Pcm(_) => false,
         _ if codec.media() == TrackMedia::Video => !Parameters::of(codec).are_known(),
         _ => true,
     }

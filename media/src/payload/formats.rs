@@ -57,8 +57,8 @@ impl Codec {
             Codec::Eac3 { .. } => 8,
             Codec::Pcm(config) => match config.form {
                 PcmForm::L8 => 9,
-                PcmForm::L16 => 10,
-                PcmForm::L24 => 11,
+                PcmForm::L16 | PcmForm::L16BigEndian => 10,
+                PcmForm::L24 | PcmForm::L24BigEndian => 11,
                 PcmForm::ALaw => 12,
                 PcmForm::MuLaw => 13,
             },

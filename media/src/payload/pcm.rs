@@ -2,15 +2,16 @@
 //! Payloader of PCM: packets of whole frames (one sample of each channel) without a header.
 //!
 //! A packet of 8-bit samples, A-law or mu-law is a range of the file. RTP requires larger samples
-//! in network order, and files have the other order: the bytes of a chapter are read and swapped
-//! when it is laid out, and stay in memory as its packets. That costs one copy of each second of
-//! sound, which all sessions share, and memory of its size as long as the layout is kept: 192 kB a
-//! second of 16-bit stereo at 48 kHz. Each session then copies them once more, after its RTP
-//! headers. The packets of a block, 20 ms, are a row: one call sends them.
+//! in network order. Where the file has them so, a packet is a range of it, too; most files have
+//! the other order: the bytes of a chapter are read and swapped when it is laid out, and stay in
+//! memory as its packets. That costs one copy of each second of sound, which all sessions share,
+//! and memory of its size as long as the layout is kept: 192 kB a second of 16-bit stereo at 48
+//! kHz. Each session then copies them once more, after its RTP headers. The packets of a block, 20
+//! ms, are a row: one call sends them.
 //!
 //! Sources: RFC 3551 §4.2 (packets), §4.5.10 (L8), §4.5.11 (L16), §4.5.14 (PCMA, PCMU); RFC 3190 §4
 //! (L24).
-//! Does not reorder channels to RFC 3551 §4.1: a WAV file does not have that order.
+//! Does not reorder channels to RFC 3551 §4.1: files do not have that order.
 
 use std::io;
 
@@ -43,7 +44,11 @@ pub(super) fn lay_out(
         let swap = match config.form {
             PcmForm::L16 => swap_16,
             PcmForm::L24 => swap_24,
-            PcmForm::L8 | PcmForm::ALaw | PcmForm::MuLaw => {
+            PcmForm::L8
+            | PcmForm::ALaw
+            | PcmForm::MuLaw
+            | PcmForm::L16BigEndian
+            | PcmForm::L24BigEndian => {
                 writer.slices(FilePiece { file_offset, bytes }, each);
                 continue;
             }

@@ -174,10 +174,10 @@ impl Codec {
         }
     }
 
-    /// True if RTP has the bytes of a sample in the other order than files: a layout then holds
+    /// True if RTP has the bytes of a sample in the other order than the file: a layout then holds
     /// them, and not ranges of the file.
     pub const fn is_swapped(&self) -> bool {
-        matches!(self, Codec::Pcm(config) if config.form.bytes() > 1)
+        matches!(self, Codec::Pcm(config) if config.form.is_swapped())
     }
 
     /// Its name in RFC 6381, which has none for PCM: that of RTP is used instead.

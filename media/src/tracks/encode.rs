@@ -20,7 +20,7 @@ use crate::stored::{Envelope, PlanReader, PlanWriter, contradiction};
 use crate::{PlanFault, TICKS_PER_SECOND};
 
 /// Number of the format; to be increased with every change of it, and of a demuxer's result.
-pub const PRESENTATION_FORMAT: u32 = 7;
+pub const PRESENTATION_FORMAT: u32 = 8;
 
 pub(crate) const MAGIC: [u8; 8] = *b"pwtrack\n";
 
@@ -295,6 +295,8 @@ const fn form_number(form: PcmForm) -> u64 {
         PcmForm::L24 => 2,
         PcmForm::ALaw => 3,
         PcmForm::MuLaw => 4,
+        PcmForm::L16BigEndian => 5,
+        PcmForm::L24BigEndian => 6,
     }
 }
 

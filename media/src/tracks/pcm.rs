@@ -16,28 +16,44 @@ use crate::payload::PAYLOAD_BYTES_MAX;
 pub enum PcmForm {
     /// 8 bits, unsigned: 128 is silence.
     L8,
-    /// 16 bits, signed.
+    /// 16 bits, signed, little-endian in the file.
     L16,
-    /// 24 bits, signed.
+    /// 24 bits, signed, little-endian in the file.
     L24,
     /// A-law (ITU-T G.711), 8 bits.
     ALaw,
     /// mu-law (ITU-T G.711), 8 bits.
     MuLaw,
+    /// 16 bits, signed, in network order in the file, too.
+    L16BigEndian,
+    /// 24 bits, signed, in network order in the file, too.
+    L24BigEndian,
 }
 
 impl PcmForm {
     /// All forms.
-    pub const ALL: [PcmForm; 5] =
-        [PcmForm::L8, PcmForm::L16, PcmForm::L24, PcmForm::ALaw, PcmForm::MuLaw];
+    pub const ALL: [PcmForm; 7] = [
+        PcmForm::L8,
+        PcmForm::L16,
+        PcmForm::L24,
+        PcmForm::ALaw,
+        PcmForm::MuLaw,
+        PcmForm::L16BigEndian,
+        PcmForm::L24BigEndian,
+    ];
 
     /// Bytes of a sample.
     pub const fn bytes(self) -> u32 {
         match self {
             PcmForm::L8 | PcmForm::ALaw | PcmForm::MuLaw => 1,
-            PcmForm::L16 => 2,
-            PcmForm::L24 => 3,
+            PcmForm::L16 | PcmForm::L16BigEndian => 2,
+            PcmForm::L24 | PcmForm::L24BigEndian => 3,
         }
+    }
+
+    /// True if RTP has the bytes of a sample in the other order than the file.
+    pub const fn is_swapped(self) -> bool {
+        matches!(self, PcmForm::L16 | PcmForm::L24)
     }
 }
 

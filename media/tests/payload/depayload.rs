@@ -210,20 +210,21 @@ proptest! {
         let samples: Vec<_> = blocks.iter().enumerate().map(|(number, frames)| {
             (noise(number as u32, (frames * frame) as usize), true)
         }).collect();
-        // In the other order of bytes, a packet a unit.
+        // In network order, a packet a unit.
+        let codec = Codec::Pcm(config);
+        let width = if codec.is_swapped() { config.form.bytes() as usize } else { 1 };
         let expected: Vec<_> = samples.iter().flat_map(|(block, _)| {
             let swapped: Vec<u8> = block
-                .chunks(config.form.bytes() as usize)
+                .chunks(width)
                 .flat_map(|sample| sample.iter().rev().copied())
                 .collect();
             swapped.chunks((each * frame) as usize).map(<[u8]>::to_vec).collect::<Vec<_>>()
         }).collect();
-        let codec = Codec::Pcm(config);
         check_whole(&codec, &samples, &expected);
         let (packets, _) = packets(codec.clone(), &samples);
         let mut depayloader = Depayloader::new(&offer(&codec)).unwrap();
         let units = feed(&mut depayloader, &packets, &lost);
-        prop_assert_eq!(depayloader.codec(), Some(&codec));
+        prop_assert_eq!(depayloader.codec().map(Codec::name), Some(codec.name()));
         let arrived = (0..packets.len()).filter(|&number| lost.get(number) != Some(&true));
         let arrived: Vec<_> = arrived.map(|number| &expected[number]).collect();
         prop_assert_eq!(units.iter().map(|unit| &unit.bytes).collect::<Vec<_>>(), arrived);

@@ -68,12 +68,12 @@ fn track(codec: &str) -> Track {
     match codec {
         "H.264" => {
             let record = [1, 100, 0, 31, 0xff, 0xe0, 0];
-            picture(b"avc1", b"avcC", "V_MPEG4/ISO/AVC", &record, &[0, 0, 0, 36, 0x65])
+            picture(b"avc1", b"avcC", "V_MPEG4/ISO/AVC", &record, &[0, 0, 0, 44, 0x65])
         }
         "H.265" => {
             let mut record = [0; 23];
             (record[0], record[1], record[12], record[21]) = (1, 1, 93, 0x0f);
-            picture(b"hvc1", b"hvcC", "V_MPEGH/ISO/HEVC", &record, &[0, 0, 0, 36, 0x26, 1])
+            picture(b"hvc1", b"hvcC", "V_MPEGH/ISO/HEVC", &record, &[0, 0, 0, 44, 0x26, 1])
         }
         // One open bitstream unit, a frame, without a size.
         "AV1" => picture(b"av01", b"av1C", "V_AV1", &[0x81, 4, 0x0c, 0], &[6 << 3]),
@@ -94,14 +94,20 @@ fn track(codec: &str) -> Track {
             let dec3 = boxed(b"dec3", &[&[6, 0, 0x20, 4, 0]]);
             sound(b"ec-3", &dec3, "A_EAC3", &[])
         }
-        // In MP4 under the QuickTime names. Only the demuxer of WAV accepts them.
-        "8-bit PCM" => sound(b"raw ", &[], "A_PCM/INT/LIT", &[]),
+        // In MP4 under the QuickTime names. The demuxer of Matroska accepts none.
+        "8-bit PCM" => pcm8(sound(b"raw ", &[], "A_PCM/INT/LIT", &[])),
         "16-bit PCM" => sound(b"sowt", &[], "A_PCM/INT/LIT", &[]),
         "24-bit PCM" => sound(b"in24", &[], "A_PCM/INT/BIG", &[]),
         "A-law" => sound(b"alaw", &[], "A_MS/ACM", &[]),
         "mu-law" => sound(b"ulaw", &[], "A_MS/ACM", &[]),
         other => panic!("no specimen of {other}: add one here"),
     }
+}
+
+/// With 8 bits a sample in the entry's field.
+fn pcm8(mut track: Track) -> Track {
+    track.entry[ENTRY_BITS] = 8;
+    track
 }
 
 fn boxed(code: &[u8; 4], parts: &[&[u8]]) -> Vec<u8> {
@@ -233,7 +239,10 @@ fn wav(codec: &str) -> Option<Vec<u8>> {
 
 const SECONDS: u64 = 3;
 const RATE_HZ: u32 = 48_000;
+/// Offset of the bits of a sample in an entry of sound.
+const ENTRY_BITS: usize = 27;
 const SAMPLE_MS: u32 = 40;
 const SAMPLES_PER_SECOND: u32 = 1000 / SAMPLE_MS;
 const SAMPLES: u32 = SECONDS as u32 * SAMPLES_PER_SECOND;
-const SAMPLE_BYTES: usize = 40;
+/// Whole frames of stereo, at each width.
+const SAMPLE_BYTES: usize = 48;

@@ -28,6 +28,7 @@ mod hls_play;
 mod index;
 mod matrix;
 mod passwords;
+mod pcm;
 mod queue;
 mod queue_tcp;
 mod receive;
@@ -39,7 +40,6 @@ mod track_seeks;
 mod tracks;
 mod trick;
 mod vlc;
-mod wav;
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Description of an asset in the index.
 
-use media::cmaf::is_carried;
+use media::cmaf::{is_carried, unheard};
 use media::tracks::{LeftOut, TrackMedia};
 use media::{AssetPlan, Coding, PacketPlan, Presentation, TICKS_PER_SECOND};
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub struct StreamSummary {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elementary_left_out: Vec<String>,
     /// Faults of the file as a whole that viewers would notice, each with its cure: it is cut off,
-    /// its pictures are turned.
+    /// its pictures are turned, its sound is PCM.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Number of positions where packet synchronisation was lost.
@@ -135,7 +135,12 @@ impl StreamSummary {
                 .collect(),
             left_out: LeftOut::summary(presentation.left_out()),
             elementary_left_out: Vec::new(),
-            warnings: presentation.warnings().to_vec(),
+            warnings: presentation
+                .warnings()
+                .iter()
+                .cloned()
+                .chain(unheard(presentation))
+                .collect(),
             sync_losses: 0,
             has_segments: presentation.tracks().iter().any(|track| is_carried(&track.codec)),
         }

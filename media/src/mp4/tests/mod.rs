@@ -7,6 +7,7 @@ mod joined;
 mod left_out;
 mod made;
 mod odd_tables;
+mod pcm;
 mod pieces;
 mod text_tracks;
 
