@@ -6,8 +6,9 @@
 //!
 //! Sources: RFC 2326 Appendix C; RFC 2250 §2.
 
-use media::Codec;
 use media::depayload::Depayloader;
+use media::mux::{MediaWriter, WriterKind, stored_pcm};
+use media::{Codec, MuxRefusal};
 use wire::mp2t::ENCODING_NAME;
 use wire::rtsp::client::DescribedSession;
 use wire::sdp::TrackOffer;
@@ -25,6 +26,18 @@ pub(super) struct ChosenStream {
 }
 
 impl ChosenStream {
+    /// Name of the track in a recording of this kind: that of the description, and the form in
+    /// which PCM is stored.
+    pub(super) fn recorded_name(&self, kind: WriterKind) -> String {
+        let name = self.offer.format_name();
+        match self.depayloader.as_ref().and_then(Depayloader::codec) {
+            Some(Codec::Pcm(config)) if kind == WriterKind::FragmentedMp4 => {
+                format!("{name} as PCM of {} bits", stored_pcm(*config).form.bytes() * 8)
+            }
+            _ => name,
+        }
+    }
+
     /// True for a video track.
     pub(super) fn has_pictures(&self) -> bool {
         self.depayloader.is_some() && self.offer.media == "video"
@@ -73,13 +86,13 @@ impl StreamChoice {
         StreamChoice { streams, left_out, left_out_formats }
     }
 
-    /// Chooses the streams of a description that a recording can hold: players cannot read PCM or
-    /// AV1 in a transport stream, and cameras send PCM beside their video.
-    pub(super) fn to_record(described: DescribedSession) -> StreamChoice {
+    /// Chooses the streams of a description that a recording of this kind can hold: players cannot
+    /// read PCM or AV1 in a transport stream, and cameras send PCM beside their video.
+    pub(super) fn to_record(described: DescribedSession, kind: WriterKind) -> StreamChoice {
         let mut choice = StreamChoice::of(described);
         let mut recorded = Vec::with_capacity(choice.streams.len());
         for stream in choice.streams {
-            match unrecorded(&stream) {
+            match unrecorded(&stream, kind) {
                 Some(reason) => {
                     let name = stream.offer.format_name();
                     choice.left_out.push(format!("{name}: {reason}"));
@@ -101,17 +114,25 @@ impl StreamChoice {
 }
 
 /// Reason to leave a stream out of a recording.
-fn unrecorded(stream: &ChosenStream) -> Option<&'static str> {
+fn unrecorded(stream: &ChosenStream, kind: WriterKind) -> Option<String> {
     let depayloader = stream.depayloader.as_ref()?;
-    // The codec of AV1 is unknown before its first sequence header.
-    match depayloader.codec() {
-        Some(Codec::Pcm(_)) => Some("PCM is not recorded; have the sender use AAC"),
-        _ if stream.offer.encoding.eq_ignore_ascii_case("AV1") => Some(
-            "AV1 is not recorded; have the sender use H.264 or H.265, or write it with \
-                 pagewire play URL --output NAME.mp4",
-        ),
-        _ => None,
+    if kind != WriterKind::TransportStream {
+        let codec = depayloader.codec()?;
+        return MediaWriter::new(kind, std::slice::from_ref(codec)).err().map(
+            |refusal| match refusal {
+                MuxRefusal::Codec { reason, .. } => reason.to_owned(),
+                other => other.to_string(),
+            },
+        );
     }
+    // The codec of AV1 is unknown before its first sequence header.
+    let is_av1 = stream.offer.encoding.eq_ignore_ascii_case("AV1");
+    let reason = match depayloader.codec() {
+        Some(Codec::Pcm(_)) => "a transport stream has no place for PCM",
+        _ if is_av1 => "players do not read AV1 in a transport stream",
+        _ => return None,
+    };
+    Some(format!("{reason}; name the recording .mp4 to keep it"))
 }
 
 /// Chooses the streams to verify; returns the streams left out as well. Fails where video or audio
@@ -168,15 +189,33 @@ mod tests {
     }
 
     #[test]
-    fn pcm_and_av1_are_verified_and_not_recorded() {
+    fn sound_of_many_channels_is_left_out_of_mp4_by_name() {
+        let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=camera\r\nt=0 0\r\n\
+                    m=audio 0 RTP/AVP 97\r\na=rtpmap:97 L24/48000/6\r\n";
+        let offer = wire::sdp::parse_tracks(text.as_bytes()).expect("a description");
+        let stream_urls = vec![String::new(); offer.tracks.len()];
+        let described = DescribedSession { offer, stream_urls };
+        let choice = StreamChoice::to_record(described, WriterKind::FragmentedMp4);
+        assert!(choice.streams.is_empty());
+        assert!(choice.left_out[0].starts_with("audio L24/48000: "), "{:?}", choice.left_out);
+    }
+
+    #[test]
+    fn pcm_and_av1_are_recorded_in_mp4_and_not_in_a_transport_stream() {
         let choice = StreamChoice::of(camera());
         assert!(choice.streams.len() == 4 && choice.left_out.is_empty());
-        let choice = StreamChoice::to_record(camera());
+        let kind = WriterKind::FragmentedMp4;
+        let choice = StreamChoice::to_record(camera(), kind);
+        assert!(choice.streams.len() == 4 && choice.left_out.is_empty());
+        let names: Vec<_> = choice.streams.iter().map(|one| one.recorded_name(kind)).collect();
+        assert_eq!(names[..2], ["video H264/90000", "audio PCMA/8000 as PCM of 16 bits"]);
+        let choice = StreamChoice::to_record(camera(), WriterKind::TransportStream);
         assert_eq!(choice.streams.len(), 1);
         assert_eq!(choice.streams[0].offer.encoding, "H264");
         let formats = ["audio PCMA/8000", "audio L16/48000", "video AV1/90000"];
         assert_eq!(choice.left_out_formats, formats);
-        let words = "audio PCMA/8000: PCM is not recorded; have the sender use AAC";
-        assert_eq!(choice.left_out[0], words);
+        let words =
+            "audio PCMA/8000: a transport stream has no place for PCM; name the recording .mp4";
+        assert!(choice.left_out[0].starts_with(words), "{}", choice.left_out[0]);
     }
 }

@@ -5,7 +5,7 @@
 //! The recorder uses it, because the recorder's receiving thread owns the sockets. The requests are
 //! those of [`play`](super::play): DESCRIBE, SETUP with the caller's ports or on the connection
 //! itself, PLAY, keep-alives, TEARDOWN. Separate tracks, which cameras send, are received here, and
-//! passed on as one transport stream (`track_stream`).
+//! passed on as packets of one file (`track_stream`).
 //!
 //! Sources: RFC 2326 §10, §10.12, §12.37.
 //! Does not receive a transport stream over UDP, report on one (RTCP), or reconnect.
@@ -26,6 +26,7 @@ use super::read_pace::ReadPace;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
 use super::stream_setup::{set_up_channels, set_up_streams};
+use super::track_packetizer::TrackContainer;
 use super::track_stream::{TrackCounts, TrackInput, TrackStream};
 use super::transport::StreamTransport;
 use crate::error::Error;
@@ -38,8 +39,10 @@ pub struct ClientSession {
     duration: Option<Duration>,
     timeout: Duration,
     transport: StreamTransport,
+    container: TrackContainer,
     tracks: Option<SessionTracks>,
     left_out: Vec<String>,
+    recorded: Vec<String>,
 }
 
 /// Tracks of a session.
@@ -68,7 +71,7 @@ pub struct GrantedSetup {
 
 impl ClientSession {
     /// Connects to the server of a URL and requests the description; uses a tunnel for
-    /// [`StreamTransport::Http`].
+    /// [`StreamTransport::Http`]. Tracks are put into `container`.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or offers no stream that can be received.
@@ -76,10 +79,11 @@ impl ClientSession {
         url: &str,
         login: &ClientLogin,
         transport: StreamTransport,
+        container: TrackContainer,
     ) -> Result<ClientSession, Error> {
         let (control, described) = RtspConnection::open_described(url, login, transport).await?;
         let duration = described.offer.duration;
-        let choice = StreamChoice::to_record(described);
+        let choice = StreamChoice::to_record(described, container.kind());
         let StreamChoice { streams: chosen, left_out, left_out_formats } = choice;
         let mut session = ClientSession {
             url: url.to_owned(),
@@ -88,8 +92,10 @@ impl ClientSession {
             duration,
             timeout: Duration::ZERO,
             transport,
+            container,
             tracks: None,
             left_out,
+            recorded: Vec::new(),
         };
         match chosen.first() {
             None => return Err(session.control.no_transport_stream(&left_out_formats)),
@@ -98,6 +104,8 @@ impl ClientSession {
                 session.control.client.set_stream_url(&stream.url);
             }
             Some(_) => {
+                let name = |stream: &ChosenStream| stream.recorded_name(container.kind());
+                session.recorded = chosen.iter().map(name).collect();
                 let urls = chosen.iter().map(|stream| stream.url.clone()).collect();
                 session.tracks = Some(SessionTracks { chosen, urls, stream: None });
             }
@@ -111,13 +119,18 @@ impl ClientSession {
         self.tracks.is_some()
     }
 
+    /// Names of the tracks that are recorded; none for a transport stream.
+    pub fn recorded(&self) -> &[String] {
+        &self.recorded
+    }
+
     /// Streams of the description that are left out, each with its reason.
     pub fn left_out(&self) -> &[String] {
         &self.left_out
     }
 
-    /// Sends SETUP for all tracks and starts to receive them. Returns the queue of RTP packets of
-    /// the transport stream that is made from the tracks.
+    /// Sends SETUP for all tracks and starts to receive them. Returns the queue of packets of the
+    /// container that is made from the tracks.
     ///
     /// # Errors
     /// Peer: the server refuses, or its answer is malformed. Host: sockets or threads.
@@ -142,7 +155,8 @@ impl ClientSession {
             ssrc: setup.reply.ssrc,
         });
         let from = SocketAddr::new(host.to_canonical(), self.control.server.port());
-        let (stream, frames) = TrackStream::start(&self.url, inputs.collect(), from, reports)?;
+        let (stream, frames) =
+            TrackStream::start(&self.url, inputs.collect(), from, reports, self.container)?;
         let (ssrc, rtp) = (Some(stream.ssrc), Some(from));
         tracks.stream = Some(stream);
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
@@ -168,6 +182,12 @@ impl ClientSession {
     pub fn longest_step(&self) -> Duration {
         let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
         stream.map_or(Duration::ZERO, TrackStream::longest_step)
+    }
+
+    /// Time since the last packet of any track; `None` before the first, and without tracks.
+    pub fn heard_before(&self) -> Option<Duration> {
+        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref())?;
+        stream.heard().filter_map(|track| track.last).max().map(|last| last.elapsed())
     }
 
     /// Local address of the connection; media is received at the same address.
@@ -233,8 +253,8 @@ impl ClientSession {
         Ok((granted, frames, rtcp))
     }
 
-    /// Sends PLAY, from `start` on where that is given. The transport stream of tracks begins at
-    /// time `at`. Without `at` it begins at the time in the server's Range, which is that of a
+    /// Sends PLAY, from `start` on where that is given. A transport stream of tracks begins at time
+    /// `at`. Without `at` it begins at the time in the server's Range, which is that of a
     /// resumed title.
     ///
     /// # Errors
@@ -264,7 +284,7 @@ impl ClientSession {
             NptStart::Now => None,
         });
         stream.begin(&starts, at.or(from).or(start).unwrap_or_default());
-        // Sequence and timestamp of the transport stream: its time zero is the start of the range.
+        // Sequence and timestamp of the packets made here: time zero is the start of the range.
         let (sequence, timestamp) = (Some(stream.first_sequence), Some(0));
         Ok(PlayReply { sequence, timestamp, ..started })
     }

@@ -22,15 +22,18 @@ use super::frame_reader::FrameQueue;
 use super::receive_thread::PacketInput;
 use super::rtcp_reporter::RtcpLink;
 use super::socket_pair::enlarge;
+use super::track_packetizer::TrackContainer;
 use super::track_stream::{HeardTrack, TrackCounts, TrackInput, TrackStream};
 use crate::error::{ClientSetting, Error};
 
-/// A session known by its description, received as one transport stream.
+/// A session known by its description, received as the packets of one file.
 pub struct DescribedTracks {
     stream: TrackStream,
     tracks: usize,
     /// Announced source address of its packets: that of the first track.
     pub address: SocketAddr,
+    /// Names of the tracks that are recorded.
+    pub recorded: Vec<String>,
     /// Streams that are left out, each with its reason.
     pub left_out: Vec<String>,
 }
@@ -47,6 +50,7 @@ impl DescribedTracks {
         name: &str,
         reports: bool,
         at: Duration,
+        container: TrackContainer,
     ) -> Result<(DescribedTracks, FrameQueue), Error> {
         let wrong = |cure: String| Error::Setting {
             setting: ClientSetting::Description,
@@ -58,7 +62,7 @@ impl DescribedTracks {
         })?;
         let stream_urls = vec![String::new(); offer.tracks.len()];
         let StreamChoice { streams, left_out, .. } =
-            StreamChoice::to_record(DescribedSession { offer, stream_urls });
+            StreamChoice::to_record(DescribedSession { offer, stream_urls }, container.kind());
         if streams.iter().any(|stream| stream.depayloader.is_none()) {
             let cure = "it describes an MPEG transport stream; receive udp://ADDRESS:PORT instead";
             return Err(wrong(cure.to_owned()));
@@ -66,6 +70,8 @@ impl DescribedTracks {
         if streams.is_empty() {
             return Err(wrong(left_out.join("; ")));
         }
+        let recorded =
+            streams.iter().map(|stream| stream.recorded_name(container.kind())).collect();
         let mut inputs = Vec::with_capacity(streams.len());
         let mut first = None;
         for stream in streams {
@@ -79,9 +85,9 @@ impl DescribedTracks {
             inputs.push(input(stream, place)?);
         }
         let (address, tracks) = (first.expect("there is one"), inputs.len());
-        let (stream, frames) = TrackStream::start(name, inputs, address, reports)?;
+        let (stream, frames) = TrackStream::start(name, inputs, address, reports, container)?;
         stream.begin(&vec![StreamStart::default(); tracks], at);
-        Ok((DescribedTracks { stream, tracks, address, left_out }, frames))
+        Ok((DescribedTracks { stream, tracks, address, recorded, left_out }, frames))
     }
 
     /// Number of tracks.
@@ -89,7 +95,7 @@ impl DescribedTracks {
         self.tracks
     }
 
-    /// SSRC of the transport stream.
+    /// SSRC of the packets.
     pub fn ssrc(&self) -> u32 {
         self.stream.ssrc
     }

@@ -46,7 +46,8 @@ pub enum Error {
     /// Peer: a server's description has no stream that can be received.
     #[error(
         "{peer}: it offers {offered}; what can be received is an MPEG transport stream, or H.264, \
-         H.265, AAC, MPEG audio, Opus, AC-3 and E-AC-3; AV1 and PCM are verified, not recorded"
+         H.265, AAC, MPEG audio, Opus, AC-3 and E-AC-3; AV1 and PCM in MP4 alone (receive --output \
+         NAME.mp4)"
     )]
     NoTransportStream {
         /// Name of the peer.

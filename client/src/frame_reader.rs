@@ -246,6 +246,11 @@ impl FrameBatch {
         FrameBatch { at: Instant::now(), bytes: Vec::new(), ends: Vec::new() }
     }
 
+    /// Bytes of all packets.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The packets in order of arrival.
     pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
@@ -264,7 +269,16 @@ pub struct FrameQueue {
 impl FrameQueue {
     /// A queue and its sending end.
     pub(crate) fn new(from: SocketAddr) -> (QueueSink, FrameQueue) {
-        let (sender, batches) = sync_channel(QUEUE_BATCHES);
+        FrameQueue::of_batches(QUEUE_BATCHES, from)
+    }
+
+    /// A queue of fragments of files, each a batch of up to two seconds of media.
+    pub(crate) fn of_fragments(from: SocketAddr) -> (QueueSink, FrameQueue) {
+        FrameQueue::of_batches(QUEUE_FRAGMENTS, from)
+    }
+
+    fn of_batches(most: usize, from: SocketAddr) -> (QueueSink, FrameQueue) {
+        let (sender, batches) = sync_channel(most);
         (QueueSink { batch: FrameBatch::new(), sender }, FrameQueue { batches, from })
     }
 
@@ -318,6 +332,8 @@ pub(crate) const CLOSED: &str = "the server closed the connection";
 const READ_BYTES: usize = 256 << 10;
 /// With reads of the largest size: 16 MiB.
 const QUEUE_BATCHES: usize = 64;
+/// Few, as each may be megabytes; the queue of units before it has the greater bound.
+const QUEUE_FRAGMENTS: usize = 4;
 const FULL_WAIT: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

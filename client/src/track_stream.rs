@@ -1,41 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receives the tracks of a camera as one transport stream, in RTP packets made here.
+//! Receives the tracks of a camera as one stream of packets made here.
 //!
-//! The recorder has one path for media: from RTP packets of a transport stream to files with packet
-//! plans that are served while they grow. A camera's tracks use that path: a thread for each track
-//! receives and assembles access units; one more multiplexes them into a transport stream and
-//! passes packets of seven TS packets each to a [`FrameQueue`], like the reader of an RTSP
-//! connection. Packets lost by the network leave gaps in the sequence numbers, so that the recorder
-//! counts them. Costs two copies a byte more than a transport stream does, and memory for the
-//! writer's buffer: a group of pictures, two seconds at most.
+//! The recorder has one path for media, from RTP packets to files. A camera's tracks use that path:
+//! a thread for each track receives and assembles access units; one more multiplexes them into a
+//! transport stream or fragmented MP4 ([`super::track_packetizer`]) and passes its packets to a
+//! [`FrameQueue`], like the reader of an RTSP connection. Costs two copies a byte more than a
+//! transport stream that the camera sends itself, and memory for the writer's buffer: a group of
+//! pictures, two seconds at most.
 //!
-//! Sources: RFC 2250 §2; RFC 2326 §12.33 (RTP-Info); those of `media::mux`.
-//! Does not decode, or change video and audio.
+//! Sources: RFC 2326 §12.33 (RTP-Info).
+//! Does not decode, or change video and audio but for the form of PCM.
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use media::depayload::DepayloadCounts;
-use media::mux::WriterKind;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES, PAYLOAD_TYPE};
+use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtp::Header;
 use wire::rtsp::client::StreamStart;
 
 use super::chosen_stream::ChosenStream;
-use super::frame_reader::{FrameQueue, PacketSink, QueueSink};
-use super::plural::counted;
+use super::frame_reader::FrameQueue;
 use super::random::random_u32;
 use super::receive_thread::{AnnouncedSender, Command, PacketInput, ReceiveThread, StreamFormat};
 use super::rtcp_reporter::{RtcpLink, RtcpReporter};
-use super::stream_stats::{StreamStats, lock};
+use super::stream_stats::lock;
 use super::track_muxer::{TrackMuxer, TrackOrigin};
-use super::track_queue::{Ended, QueueControl, TrackEvent, TrackQueue};
+use super::track_packetizer::{Packetizer, TrackContainer};
+use super::track_queue::{QueueControl, TrackQueue};
 use super::track_receiver::TrackReceiver;
 use crate::error::Error;
 
@@ -57,6 +55,7 @@ pub(super) struct TrackStream {
     origins: Option<Sender<(Vec<Option<TrackOrigin>>, Duration)>>,
     is_done: Arc<AtomicBool>,
     queue: QueueControl,
+    lost_units: Arc<AtomicU64>,
     /// Name of the source.
     name: Arc<str>,
     /// Counts at the last call of [`TrackStream::new_counts`].
@@ -73,7 +72,10 @@ pub(super) struct TrackStream {
 pub struct TrackCounts {
     /// Sender reports (RTCP).
     pub sender_reports: u64,
-    /// Access units that this host was too slow to put into the transport stream.
+    /// Packets of the tracks that are missing or malformed, and units that were left out because of
+    /// their times or, with all their packets, as broken.
+    pub lost_packets: u64,
+    /// Access units that this host was too slow to put into the file.
     pub dropped_units: u64,
     /// Datagrams that the kernel dropped because a buffer was full, once the tracks have ended.
     pub dropped_by_kernel: u64,
@@ -82,6 +84,7 @@ pub struct TrackCounts {
 impl AddAssign for TrackCounts {
     fn add_assign(&mut self, more: TrackCounts) {
         self.sender_reports += more.sender_reports;
+        self.lost_packets += more.lost_packets;
         self.dropped_units += more.dropped_units;
         self.dropped_by_kernel += more.dropped_by_kernel;
     }
@@ -112,18 +115,21 @@ impl Drop for TrackTasks {
 
 impl TrackStream {
     /// Starts to receive; packets are held until [`begin`](Self::begin). Returns the queue of the
-    /// packets of the transport stream, whose source address is `from`. `name` is that of the
-    /// source, for the log.
+    /// packets, whose source address is `from`. `name` is that of the source, for the log.
     pub(super) fn start(
         name: &str,
         inputs: Vec<TrackInput>,
         from: SocketAddr,
         reports: bool,
+        container: TrackContainer,
     ) -> Result<(TrackStream, FrameQueue), Error> {
         let (sinks, queue) = TrackQueue::new(inputs.len());
         let control = queue.control.clone();
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
-        let mut muxer = TrackMuxer::new(WriterKind::TransportStream, inputs.len());
+        let mut muxer = TrackMuxer::new(container.kind(), inputs.len());
+        if let TrackContainer::FragmentedMp4(limits) = container {
+            muxer.rotate(limits);
+        }
         muxer.name_languages(inputs.iter().map(|input| input.stream.offer.language.as_deref()));
         let mut tracks = Vec::with_capacity(inputs.len());
         for (TrackInput { stream, input, rtcp, host, ssrc }, sink) in inputs.into_iter().zip(sinks)
@@ -145,28 +151,23 @@ impl TrackStream {
             };
             tracks.push(TrackTasks { receiving, reports: tokio::spawn(exchange) });
         }
-        let (sink, frames) = FrameQueue::new(from);
+        let (sink, frames) = match container {
+            TrackContainer::TransportStream => FrameQueue::new(from),
+            TrackContainer::FragmentedMp4(_) => FrameQueue::of_fragments(from),
+        };
         let (origins, inbox) = channel();
         let is_done = Arc::new(AtomicBool::new(false));
         let (ssrc, first_sequence) = (random_u32(), random_u32() as u16);
         let name: Arc<str> = name.into();
-        let packetizer = Packetizer {
-            name: name.clone(),
-            muxer,
-            stats: tracks.iter().map(|track| track.receiving.shared()).collect(),
-            sink,
-            header: Header {
-                payload_type: PAYLOAD_TYPE,
-                marker: false,
-                sequence: first_sequence,
-                timestamp: 0,
-                ssrc,
-            },
-            lost_packets: 0,
-            faults: 0,
-            unsent_units: 0,
-            drops: DropLog::default(),
+        let header = Header {
+            payload_type: PAYLOAD_TYPE,
+            marker: false,
+            sequence: first_sequence,
+            timestamp: 0,
+            ssrc,
         };
+        let lost_units: Arc<AtomicU64> = Arc::default();
+        let packetizer = Packetizer::new(name.clone(), muxer, sink, header, lost_units.clone());
         let done = is_done.clone();
         std::thread::Builder::new()
             .name("tracks".to_owned())
@@ -187,6 +188,7 @@ impl TrackStream {
                 origins: Some(origins),
                 is_done,
                 queue: control,
+                lost_units,
                 reported: Mutex::default(),
                 ssrc,
                 first_sequence,
@@ -236,16 +238,23 @@ impl TrackStream {
 
     /// Counts of all tracks since the last call.
     pub(super) fn new_counts(&self) -> TrackCounts {
-        let mut counts =
-            TrackCounts { dropped_units: self.queue.dropped_units(), ..TrackCounts::default() };
+        let mut counts = TrackCounts {
+            lost_packets: self.lost_units.load(Ordering::Relaxed),
+            dropped_units: self.queue.dropped_units(),
+            ..TrackCounts::default()
+        };
         for track in &self.tracks {
             let stats = track.receiving.stats();
+            let units = stats.units;
+            counts.lost_packets +=
+                (units.lost_packets + units.malformed_packets).max(units.broken_units);
             counts.sender_reports += stats.rtcp.sender_reports;
             counts.dropped_by_kernel += stats.kernel_drops.unwrap_or(0);
         }
         let reported = std::mem::replace(&mut *lock(&self.reported), counts);
         TrackCounts {
             sender_reports: counts.sender_reports - reported.sender_reports,
+            lost_packets: counts.lost_packets.saturating_sub(reported.lost_packets),
             dropped_units: counts.dropped_units - reported.dropped_units,
             dropped_by_kernel: counts.dropped_by_kernel - reported.dropped_by_kernel,
         }
@@ -312,135 +321,11 @@ impl TrackStream {
     }
 }
 
-/// Packetizes the units of all tracks as a transport stream.
-struct Packetizer {
-    /// Name of the source.
-    name: Arc<str>,
-    muxer: TrackMuxer,
-    stats: Vec<Arc<Mutex<StreamStats>>>,
-    sink: QueueSink,
-    /// Header of the next packet.
-    header: Header,
-    lost_packets: u64,
-    faults: usize,
-    /// Units consumed since the packets of all earlier ones were passed on.
-    unsent_units: u64,
-    drops: DropLog,
-}
-
-/// Dropped units that were logged, and the time of that log line.
-#[derive(Default)]
-struct DropLog {
-    units: u64,
-    at: Option<Instant>,
-}
-
-impl Packetizer {
-    fn run(mut self, queue: &TrackQueue, origins: &Receiver<(Vec<Option<TrackOrigin>>, Duration)>) {
-        // Packets are held until PLAY is answered, so the answer arrives before them.
-        if let Ok((origins, at)) = origins.recv() {
-            self.muxer.begin_at(&origins, at);
-        }
-        let mut out = Vec::new();
-        loop {
-            match queue.next(CHECK_EVERY) {
-                Ok(Some((track, event))) => {
-                    self.unsent_units += u64::from(matches!(event, TrackEvent::Unit(_)));
-                    self.muxer.take(track, event, &mut out);
-                }
-                Ok(None) => self.muxer.check_time(&mut out),
-                Err(Ended) => break,
-            }
-            self.skip_lost();
-            self.send(&mut out, queue);
-            self.report();
-            self.drops.note(&self.name, queue.control.dropped_units(), LOG_EVERY);
-        }
-        self.muxer.end(&mut out);
-        self.send(&mut out, queue);
-        if !self.sink.flush() {
-            queue.control.add_dropped(self.unsent_units);
-        }
-        self.drops.note(&self.name, queue.control.dropped_units(), Duration::ZERO);
-    }
-
-    /// Skips one sequence number for each missing or malformed packet of the tracks, and one for
-    /// each unit that was left out because of its time or, with all its packets, as broken: the
-    /// recorder counts them.
-    fn skip_lost(&mut self) {
-        let lost = |stats: &Arc<Mutex<StreamStats>>| {
-            let units = lock(stats).units;
-            let packets = units.lost_packets + units.malformed_packets;
-            packets.max(units.broken_units)
-        };
-        let lost = self.stats.iter().map(lost).sum::<u64>() + self.muxer.counts().off_clock_units;
-        let more = lost.saturating_sub(self.lost_packets).min(SKIPPED_MAX);
-        self.lost_packets = lost;
-        self.header.sequence = self.header.sequence.wrapping_add(more as u16);
-    }
-
-    /// Passes packets on; waits for room until the queue of units is closed.
-    fn send(&mut self, out: &mut Vec<u8>, queue: &TrackQueue) {
-        if out.is_empty() {
-            return;
-        }
-        let ticks = self.muxer.reached().as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000;
-        self.header.timestamp = ticks as u32;
-        let at = Instant::now();
-        let mut packet = Vec::with_capacity(12 + PAYLOAD_BYTES);
-        for payload in out.chunks(PAYLOAD_BYTES) {
-            packet.clear();
-            packet.extend_from_slice(&self.header.write());
-            packet.extend_from_slice(payload);
-            self.sink.take(&packet, at);
-            self.header.sequence = self.header.sequence.wrapping_add(1);
-        }
-        out.clear();
-        // The recorder is behind: the queue of units absorbs the input, up to its bound.
-        while !self.sink.flush() {
-            if queue.control.is_closed() {
-                return;
-            }
-            std::thread::sleep(FULL_WAIT);
-        }
-        self.unsent_units = 0;
-    }
-
-    /// Logs units that could not be written.
-    fn report(&mut self) {
-        let faults = &self.muxer.counts().faults;
-        for fault in &faults[self.faults..] {
-            tracing::warn!("{}: {fault}", self.name);
-        }
-        self.faults = faults.len();
-    }
-}
-
-impl DropLog {
-    /// Logs the units dropped so far, if there are more than before.
-    fn note(&mut self, name: &str, units: u64, at_most_every: Duration) {
-        if units == self.units || self.at.is_some_and(|at| at.elapsed() < at_most_every) {
-            return;
-        }
-        tracing::warn!(
-            "{name}: {} of tracks dropped: this host was too slow to make a transport stream of \
-             them; record fewer cameras on it, or lower their bit rates",
-            counted(units, "access unit", "access units")
-        );
-        (self.units, self.at) = (units, Some(Instant::now()));
-    }
-}
-
-const CHECK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time limit for a sender that has changed its SSRC to continue.
 const BYE_SETTLE: Duration = Duration::from_millis(500);
-const LOG_EVERY: Duration = Duration::from_secs(60);
-const FULL_WAIT: Duration = Duration::from_millis(2);
 /// Time for the threads' last packets, and for the last group of pictures.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
-/// A larger jump would look like a new source (RFC 3550 A.1, MAX_DROPOUT).
-const SKIPPED_MAX: u64 = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -451,6 +336,8 @@ mod tests {
     use wire::rtcp::{self, SenderInfo};
 
     use super::*;
+    use crate::frame_reader::{PacketSink, QueueSink};
+    use crate::track_packetizer::FULL_WAIT;
 
     /// A camera with one packet for each picture: its sink, its RTCP port, and the track.
     fn camera() -> (QueueSink, SocketAddr, TrackInput) {
@@ -505,7 +392,9 @@ mod tests {
     /// Starts the stream of an input.
     fn started(input: TrackInput) -> (TrackStream, FrameQueue) {
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
-        let (stream, frames) = TrackStream::start("camera", vec![input], from, false).unwrap();
+        let (stream, frames) =
+            TrackStream::start("camera", vec![input], from, false, TrackContainer::TransportStream)
+                .unwrap();
         stream.begin(&[StreamStart::default()], Duration::ZERO);
         (stream, frames)
     }

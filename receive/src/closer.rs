@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thread that waits for the disks: it syncs files and stores the plans of complete files.
+//! Thread that waits for the disks: it syncs files and stores the plans of complete files. A file
+//! of MP4 has none: its own tables are its plan.
 //!
 //! A file is synced before its plan is stored, so that after a loss of power no plan describes more
 //! than the file holds. A sync may take seconds and delays only the next sync.
@@ -22,7 +23,7 @@ pub(crate) enum CloseCommand {
     /// Sync a file that still grows.
     Sync { file: Arc<File>, path: PathBuf, is_syncing: Arc<AtomicBool> },
     /// Sync and plan a complete file.
-    File { file: Arc<File>, path: PathBuf, scanner: Box<Scanner>, is_synced: bool },
+    File { file: Arc<File>, path: PathBuf, scanner: Option<Box<Scanner>>, is_synced: bool },
 }
 
 /// Counts of fdatasync(2): done, and refused by the disk.
@@ -44,7 +45,7 @@ pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&PlanStore>, sy
                 if is_synced {
                     sync(&file, &path, syncs);
                 }
-                if let Some(plans) = plans
+                if let Some((plans, scanner)) = plans.zip(scanner)
                     && let Err(error) = plans.keep(&path, &file, *scanner)
                 {
                     tracing::info!("{}: no plan: {error}", path.display());

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use client::DescribedTracks;
+use client::{DescribedTracks, TrackContainer};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use wire::mp2t::PAYLOAD_TYPE;
@@ -31,6 +31,7 @@ pub(crate) struct DescribedSource<'a> {
     pub(crate) shared: &'a StreamState,
     pub(crate) receiver: Sender<PortCommand>,
     pub(crate) reports: bool,
+    pub(crate) container: TrackContainer,
 }
 
 impl DescribedSource<'_> {
@@ -82,11 +83,12 @@ impl DescribedSource<'_> {
     fn start(&self, at: Duration) -> Result<DescribedTracks, String> {
         let name = self.path.display().to_string();
         let text = read_bounded(self.path).map_err(|error| format!("{name}: {error}"))?;
-        let started = DescribedTracks::start(&text, &name, self.reports, at);
+        let started = DescribedTracks::start(&text, &name, self.reports, at, self.container);
         let (tracks, frames) = started.map_err(|error| error.to_string())?;
         for reason in &tracks.left_out {
             tracing::warn!("{name}: left out: {reason}");
         }
+        lock(&self.shared.tracks).clone_from(&tracks.recorded);
         lock(self.stream).announce(AnnouncedSession {
             host: tracks.address.ip().to_canonical(),
             port: Some(tracks.address.port()),

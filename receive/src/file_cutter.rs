@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Selects the positions at which a recording continues in a new file, so that playback can start
-//! there.
+//! Selects the positions at which a recorded transport stream continues in a new file, so that
+//! playback can start there.
 //!
 //! A file past its time limit ends at the next position where playback can start. A file with a
 //! size limit ends at the last such position that is safe: where another group of pictures, a
@@ -15,16 +15,8 @@
 
 use std::time::Duration;
 
+use media::mux::Rotation;
 use media::{StreamEntry, StreamUnits, TS_PACKET_BYTES};
-
-/// Limits at which a file is ended and another begun.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rotation {
-    /// Size in bytes that no file exceeds; a file has whole packets.
-    pub bytes: Option<u64>,
-    /// Age from which the file ends at the next position where playback can start.
-    pub time: Option<Duration>,
-}
 
 /// Limits of the files of a stream, and the search for positions at which a file can end.
 #[derive(Debug)]

@@ -18,6 +18,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use media::mux::WriterKind;
+
 use crate::error::{Error, RecordSetting};
 
 /// Names of one stream's files.
@@ -107,8 +109,8 @@ pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     let extension = Path::new(pattern).extension().unwrap_or_default().to_string_lossy();
     if OTHER_FORMATS.iter().any(|other| extension.eq_ignore_ascii_case(other)) {
         return wrong(
-            "recordings are transport streams: name them .ts (pagewire play rtsp://… --output \
-             NAME.mp4 writes MP4)",
+            "name recordings .ts (transport streams), or .mp4 (fragmented MP4, for the tracks of \
+             cameras)",
         );
     }
     let folder = Path::new(pattern).parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -121,11 +123,14 @@ pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     }
 }
 
-/// Extensions of media that are no transport streams.
-const OTHER_FORMATS: &[&str] = &[
-    "mp4", "m4v", "m4a", "mov", "mkv", "mka", "webm", "avi", "flv", "mp3", "aac", "wav", "ogg",
-    "opus",
-];
+/// The kind of the files: fragmented MP4 by its extensions, else transport streams.
+pub(crate) fn kind(pattern: &str) -> WriterKind {
+    WriterKind::of_name(Path::new(pattern)).unwrap_or(WriterKind::TransportStream)
+}
+
+/// Extensions of media that are not recorded.
+const OTHER_FORMATS: &[&str] =
+    &["mov", "mkv", "mka", "webm", "avi", "flv", "mp3", "aac", "wav", "ogg", "opus"];
 
 /// Returns the name with a number before its extension, from the second attempt on.
 fn alternative(path: &Path, attempt: u32) -> PathBuf {
@@ -220,7 +225,9 @@ mod tests {
         assert!(cure("{name}.ts", 1).contains("between braces"));
         assert!(cure("nowhere/a.ts", 1).contains("a folder that exists"));
         assert!(cure("{stream}/a.ts", 1).contains("not the folder's"));
-        assert!(cure("a.MP4", 1).contains("name them .ts"));
+        assert!(cure("a.MKV", 1).contains("name recordings .ts"));
+        assert_eq!(kind("a-{time}.MP4"), WriterKind::FragmentedMp4);
+        assert_eq!(kind("a.mp4.ts"), WriterKind::TransportStream);
         assert!(cure("", 1).contains("a file's name") && cure(".", 1).contains("a file's name"));
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! The task that reads a connection queues the RTP packets of each read with the time of the read.
 //! The receiving thread empties the queues between its calls for datagrams, so that only this
-//! thread changes a stream. A queue is bounded: when the thread falls behind, reading stops and TCP
-//! flow control slows down the server.
+//! thread changes a stream. A queue is bounded: when the thread falls behind, or no block is free
+//! for a fragment, reading stops, and TCP flow control slows down the server.
 //!
 //! Sources: RFC 2326 §10.12.
 //! Does not read connections (`client` does).
@@ -63,9 +63,10 @@ impl FrameInput {
     }
 
     /// Hands queued packets to the streams, a bounded number to each; returns true if there were
-    /// any.
+    /// any. Streams without room get none, unless the packets are the last.
     pub(crate) fn receive(
         &mut self,
+        are_last: bool,
         streams: &Streams,
         clock: ArrivalClock,
         copiers: &mut HashMap<u32, RelaySocket>,
@@ -78,8 +79,14 @@ impl FrameInput {
             while self.bytes - bytes_before < BYTES_MAX
                 && self.packets - packets_before < PACKETS_MAX
             {
-                let Some(batch) = frames.next() else { break };
                 let mut stream = lock(stream);
+                if !are_last && !stream.has_room() {
+                    break;
+                }
+                let Some(batch) = frames.next() else { break };
+                if are_last && stream.drop_beyond_memory(batch.bytes()) {
+                    continue;
+                }
                 let mut copier = copiers.get_mut(key);
                 for packet in batch.packets() {
                     self.packets += 1;

@@ -9,10 +9,12 @@
 //! byte besides the path's own: into the block and into the page cache. [`StreamReplay`] does the
 //! same without threads. Control (RTSP, RTCP) runs on its own thread, and shares one briefly held
 //! lock per stream with the receiving thread. Streams that are only relayed are spliced
-//! (`paths::Relay`).
+//! (`paths::Relay`). A camera's tracks are multiplexed by `client`, into a transport stream or into
+//! fragmented MP4, and take the same way from the receiver on.
 //!
 //! Losses are counted where they occur: in the network (sequence numbers), in the kernel (its own
-//! counter), at a slow disk (whole packets).
+//! counter), at a slow disk (whole
+//! packets, or access units of a camera).
 //!
 //! Sources: RFC 3550, RFC 2250, RFC 2326, ETSI TR 101 290.
 //! Does not decode, repair (FEC, retransmission), or decrypt.
@@ -24,6 +26,8 @@ mod described_source;
 mod error;
 mod file_cutter;
 mod file_names;
+mod fragment_ends;
+mod fragment_output;
 mod frame_input;
 #[cfg(test)]
 mod interleaved_trials;
@@ -47,8 +51,9 @@ mod title;
 mod write_queue;
 mod writer;
 
+pub use media::mux::Rotation;
+
 pub use error::{Error, PathRefusal, RecordSetting, RefusedPath};
-pub use file_cutter::Rotation;
 pub use path_choice::ReceiveCost;
 pub use recording::{RecordOptions, Recording};
 pub use refused_senders::{RefusedCounts, RefusedSender};

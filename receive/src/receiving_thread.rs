@@ -137,7 +137,7 @@ impl ReceivingThread {
         let mut check_at = Instant::now();
         while self.handle_commands() {
             let received = self.receive(WAIT);
-            self.receive_frames();
+            self.receive_frames(false);
             pace.after(received, self.path.pause_max(), &self.stats);
             if pace.is_tick_due() {
                 self.tick();
@@ -149,7 +149,7 @@ impl ReceivingThread {
             }
         }
         self.receive_what_waits();
-        self.receive_frames();
+        self.receive_frames(true);
         for (key, address) in self.inputs() {
             let stream = &self.streams[key as usize];
             lock(stream).end();
@@ -178,7 +178,7 @@ impl ReceivingThread {
                 Ok(PortCommand::Remove { key }) => {
                     // Empties the queue; the limit ends the loop if the server keeps sending.
                     for _ in 0..LAST_TURNS_MAX {
-                        if !self.receive_frames() {
+                        if !self.receive_frames(true) {
                             break;
                         }
                     }
@@ -237,8 +237,8 @@ impl ReceivingThread {
         })
     }
 
-    fn receive_frames(&mut self) -> bool {
-        self.frames.receive(&self.streams, self.clock, &mut self.copiers)
+    fn receive_frames(&mut self, are_last: bool) -> bool {
+        self.frames.receive(are_last, &self.streams, self.clock, &mut self.copiers)
     }
 
     /// Keys and addresses of all inputs.

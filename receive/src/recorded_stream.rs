@@ -3,7 +3,8 @@
 //!
 //! A datagram passes the list of allowed senders, the gate of a resumed session and the shared RTP
 //! receiver ([`client::rtp_receiver`]). Its payload is delivered in order to the monitor
-//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]). A packet that arrives
+//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]); that of a camera whose
+//! tracks are recorded as MP4 is a part of a file ([`FilePart`]). A packet that arrives
 //! in order costs one copy per byte and no allocation. Refused datagrams are counted by kind and by
 //! sender ([`RefusedSenders`]); no action of a sender ends a stream.
 //!
@@ -13,8 +14,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use client::TrackCounts;
 use client::rtp_receiver::{ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal};
+use client::{FilePart, TrackCounts};
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
 use wire::mp2t::CLOCK_RATE_HZ;
@@ -22,6 +23,7 @@ use wire::reorder::Limits;
 use wire::rtp::SequenceUpdate;
 use wire::sources::SourceTable;
 
+use crate::fragment_output::FragmentOutput;
 use crate::play_gate::{GateDecision, PlayGate};
 use crate::refused_senders::{RefusalReason, RefusedCounts, RefusedSenders};
 use crate::write_queue::StreamOutput;
@@ -33,8 +35,9 @@ pub(crate) struct RecordedStream {
     senders: Vec<IpAddr>,
     receiver: RtpReceiver<SourceTable>,
     recorder: StreamRecorder,
-    /// Packets dropped by an output that has ended.
+    /// Packets and bytes dropped by an output that has ended.
     dropped_packets: u64,
+    dropped_bytes: u64,
     /// Counts of the multiplexed tracks; their losses never were packets of the stream.
     track_counts: TrackCounts,
     gate: PlayGate,
@@ -44,13 +47,32 @@ pub(crate) struct RecordedStream {
 #[derive(Debug)]
 struct StreamRecorder {
     monitor: Monitor,
-    output: Option<StreamOutput>,
+    output: Option<RecordOutput>,
     counts: DatagramCounts,
     refused: RefusedSenders,
     /// Time of the last packet of the stream, and its sender.
     last_packet: Option<(Duration, SocketAddr)>,
     is_out: bool,
     since: StreamActivity,
+}
+
+/// Output of a stream.
+#[derive(Debug)]
+pub(crate) enum RecordOutput {
+    /// Whole packets of a transport stream.
+    Packets(Box<StreamOutput>),
+    /// Fragments of MP4.
+    Fragments(FragmentOutput),
+}
+
+impl RecordOutput {
+    /// Packets dropped because no block was free.
+    fn dropped_packets(&self) -> u64 {
+        match self {
+            RecordOutput::Packets(output) => output.dropped_packets(),
+            RecordOutput::Fragments(_) => 0,
+        }
+    }
 }
 
 /// Activity of a session, or of a port.
@@ -124,7 +146,7 @@ impl RecordedStream {
     pub(crate) fn new(
         senders: Vec<IpAddr>,
         wait: Duration,
-        output: Option<StreamOutput>,
+        output: Option<RecordOutput>,
     ) -> RecordedStream {
         let sources = SourceTable::new(CLOCK_RATE_HZ);
         let reorder = Limits { wait, ..Limits::default() };
@@ -141,6 +163,7 @@ impl RecordedStream {
                 since: StreamActivity::default(),
             },
             dropped_packets: 0,
+            dropped_bytes: 0,
             track_counts: TrackCounts::default(),
             gate: PlayGate::default(),
         }
@@ -236,27 +259,61 @@ impl RecordedStream {
     pub(crate) fn tick(&mut self, now: Duration) {
         let RecordedStream { receiver, recorder, .. } = self;
         receiver.expire(now, recorder);
-        if let Some(output) = &mut recorder.output {
+        if let Some(RecordOutput::Packets(output)) = &mut recorder.output {
             output.tick(now);
         }
         let is_silent = recorder
             .last_packet
             .is_some_and(|(heard, _)| now.saturating_sub(heard) >= OUTAGE_AFTER);
-        recorder.is_out |= is_silent;
+        // Packets that this host has no room for wait in their queue.
+        let is_heard = self.has_room();
+        self.recorder.is_out |= is_silent && is_heard;
     }
 
     /// Ends the stream: writes the packets that are still held.
     pub(crate) fn end(&mut self) {
         self.receiver.finish(&mut self.recorder);
         if let Some(mut output) = self.recorder.output.take() {
-            output.end();
+            match &mut output {
+                RecordOutput::Packets(output) => output.end(),
+                RecordOutput::Fragments(output) => output.end(),
+            }
             self.dropped_packets = output.dropped_packets();
+            if let RecordOutput::Fragments(output) = &output {
+                self.dropped_bytes = output.dropped_bytes();
+            }
+        }
+    }
+
+    /// Drops a batch of the last packets of a session if there is no memory for it; returns true
+    /// then. The batch has whole fragments: the file remains whole.
+    pub(crate) fn drop_beyond_memory(&mut self, bytes: usize) -> bool {
+        match &mut self.recorder.output {
+            Some(RecordOutput::Fragments(output)) => output.drop_beyond_memory(bytes),
+            _ => false,
+        }
+    }
+
+    /// Bytes of fragments dropped because the disk was too slow.
+    pub(crate) fn dropped_bytes(&self) -> u64 {
+        match &self.recorder.output {
+            Some(RecordOutput::Fragments(output)) => output.dropped_bytes(),
+            _ => self.dropped_bytes,
+        }
+    }
+
+    /// True if another batch of packets may be taken: false for fragments for which no block is
+    /// free.
+    pub(crate) fn has_room(&self) -> bool {
+        match &self.recorder.output {
+            Some(RecordOutput::Fragments(output)) => output.has_room(),
+            _ => true,
         }
     }
 
     /// Packets dropped because the disk was too slow.
     pub(crate) fn dropped_packets(&self) -> u64 {
-        self.recorder.output.as_ref().map_or(self.dropped_packets, StreamOutput::dropped_packets)
+        self.recorder.output.as_ref().map_or(self.dropped_packets, RecordOutput::dropped_packets)
     }
 
     /// Adds counts of the tracks that the stream is made of.
@@ -368,6 +425,13 @@ impl PacketConsumer for StreamRecorder {
     }
 
     fn deliver(&mut self, payload: &[u8], arrived_at: Duration, now: Duration) {
+        if let Some(RecordOutput::Fragments(output)) = &mut self.output {
+            if let Some(part) = FilePart::parse(payload) {
+                self.counts.payload_bytes += part.bytes.len() as u64;
+                output.push(&part);
+            }
+            return;
+        }
         if !payload.len().is_multiple_of(TS_PACKET_BYTES) {
             // Not written, so that the packets of a file lie 188 bytes apart from its start to its
             // end.
@@ -376,7 +440,7 @@ impl PacketConsumer for StreamRecorder {
         }
         self.monitor.feed(payload, arrived_at);
         self.counts.payload_bytes += payload.len() as u64;
-        if let Some(output) = &mut self.output {
+        if let Some(RecordOutput::Packets(output)) = &mut self.output {
             output.push(payload, now);
         }
     }

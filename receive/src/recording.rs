@@ -16,15 +16,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{ClientLogin, StreamTransport, TransportChoice};
+use client::{ClientLogin, StreamTransport, TrackContainer, TransportChoice};
 use media::PlanStore;
+use media::mux::{Rotation, WriterKind};
 use paths::{Relay, RelayTarget};
 use tokio::sync::watch;
 
 use crate::closer::SyncCounts;
 use crate::error::{Error, RecordSetting};
-use crate::file_cutter::Rotation;
 use crate::file_names::{self, FileNames};
+use crate::fragment_output::FragmentOutput;
 use crate::frame_input::FrameInput;
 use crate::path_choice::{ReceiveCost, wanted};
 use crate::receive_backend::ReceiveBackend;
@@ -32,7 +33,7 @@ use crate::receiver_reports::RtcpStats;
 use crate::receiving_thread::{
     BoundPort, PortCommand, ReceiverStats, ReceivingThread, Streams, lock,
 };
-use crate::recorded_stream::RecordedStream;
+use crate::recorded_stream::{RecordOutput, RecordedStream};
 use crate::recording_session::TitleProgress;
 use crate::relay::{self, RelaySocket, RelayThread};
 use crate::stream_control::StreamControl;
@@ -101,6 +102,16 @@ impl RecordOptions {
     }
 }
 
+impl RecordOptions {
+    /// The container of a camera's tracks.
+    fn container(&self) -> TrackContainer {
+        match self.output.as_deref().map(file_names::kind) {
+            Some(WriterKind::FragmentedMp4) => TrackContainer::FragmentedMp4(self.rotation),
+            _ => TrackContainer::TransportStream,
+        }
+    }
+}
+
 /// A running recording. Dropping it without [`stop`](Recording::stop) signals its threads to end
 /// and does not wait for them.
 pub struct Recording {
@@ -112,6 +123,7 @@ pub struct Recording {
     refused: Vec<String>,
     stats: Vec<Arc<Mutex<ReceiverStats>>>,
     syncs: Arc<SyncCounts>,
+    writes_files: bool,
     receivers: Vec<(Sender<PortCommand>, JoinHandle<()>)>,
     control: Option<(watch::Sender<bool>, JoinHandle<()>)>,
     /// The writing thread and the closer.
@@ -133,6 +145,8 @@ pub(crate) struct StreamState {
     pub(crate) is_over: AtomicBool,
     pub(crate) progress: Mutex<TitleProgress>,
     pub(crate) trouble: Mutex<Option<String>>,
+    /// Names of the tracks that are recorded.
+    pub(crate) tracks: Mutex<Vec<String>>,
     /// Reason why the server is not asked again.
     pub(crate) refusal: Mutex<Option<String>>,
 }
@@ -148,6 +162,7 @@ impl Recording {
         let wanted = wanted(&options.path, &options.costs)?;
         if let Some(pattern) = &options.output {
             file_names::check(pattern, rows.len())?;
+            check_sources(pattern, options, &rows)?;
         }
         let targets = relay::targets(&options.relay, rows.len())?;
         let sources: Vec<_> = rows.iter().map(|row| &row.source).collect();
@@ -165,6 +180,7 @@ impl Recording {
             refused: backend.refused(),
             stats: Vec::new(),
             syncs: Arc::default(),
+            writes_files: options.output.is_some(),
             receivers: Vec::new(),
             control: None,
             disks: Vec::new(),
@@ -186,6 +202,7 @@ impl Recording {
             seconds: self.clock.now().as_secs_f64(),
             syncs: self.syncs.done.load(Ordering::Relaxed),
             syncs_failed: self.syncs.failed.load(Ordering::Relaxed),
+            writes_files: self.writes_files,
             ..Summary::default()
         };
         let (mut dropped, mut unsent) = (vec![0; self.rows.len()], vec![0; self.rows.len()]);
@@ -258,7 +275,8 @@ impl Recording {
         let lane = |(index, row): (usize, &RecordedInput)| {
             let pattern = options.output.as_deref()?;
             let names = FileNames::new(pattern, &row.source.label(), index);
-            Some(StreamFiles::new(names, self.shared[index].written.clone()))
+            let kind = file_names::kind(pattern);
+            Some(StreamFiles::new(names, kind, self.shared[index].written.clone()))
         };
         let lanes = self.rows.iter().enumerate().map(lane).collect();
         let writer = Writer { lanes, pool, sync: options.sync, closer };
@@ -354,6 +372,7 @@ impl Recording {
             reports,
             is_live,
             transport,
+            container: options.container(),
             stopped: stopped.clone(),
             listens: matches!(row.source, StreamSource::Sdp(_)).then(|| listens.clone()),
         });
@@ -406,6 +425,32 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
     Ok(rows)
 }
 
+/// Refuses sources that cannot be recorded in files of this pattern: only tracks are put into MP4.
+fn check_sources(
+    pattern: &str,
+    options: &RecordOptions,
+    rows: &[RecordedInput],
+) -> Result<(), Error> {
+    if file_names::kind(pattern) != WriterKind::FragmentedMp4 {
+        return Ok(());
+    }
+    let wrong = |cure: String| {
+        let (setting, found) = (RecordSetting::Output, pattern.to_owned());
+        Err(Error::Setting { setting, found, cure })
+    };
+    if let Some(row) = rows.iter().find(|row| matches!(row.source, StreamSource::Udp(_))) {
+        return wrong(format!("{} is a transport stream: name its recording .ts", row.url));
+    }
+    if !options.relay.is_empty() {
+        return wrong("transport streams are relayed: name the recording .ts".to_owned());
+    }
+    let is_file = std::fs::metadata(pattern).map_or(true, |found| found.is_file());
+    if !is_file {
+        return wrong("a pipe or a device takes one file alone: name the recording .ts".to_owned());
+    }
+    Ok(())
+}
+
 /// Refuses a transport that a recorder does not support, or one of the URLs.
 fn check(transport: TransportChoice, rows: &[RecordedInput]) -> Result<(), Error> {
     let TransportChoice::Only(transport) = transport else { return Ok(()) };
@@ -431,9 +476,15 @@ fn stream(
     pool: &Arc<BlockPool>,
     writes: &Sender<WriteCommand>,
 ) -> Mutex<RecordedStream> {
-    let output = options.output.as_ref();
-    let output =
-        output.map(|_| StreamOutput::new(key, pool.clone(), writes.clone(), options.rotation));
+    let (pool, writes) = (pool.clone(), writes.clone());
+    let output = options.output.as_ref().map(|_| match options.container() {
+        TrackContainer::FragmentedMp4(_) => {
+            RecordOutput::Fragments(FragmentOutput::new(key, pool, writes))
+        }
+        _ => {
+            RecordOutput::Packets(Box::new(StreamOutput::new(key, pool, writes, options.rotation)))
+        }
+    });
     let senders = match &row.source {
         StreamSource::Udp(port) => port.sources.clone(),
         StreamSource::Rtsp(_) | StreamSource::Sdp(_) => Vec::new(),

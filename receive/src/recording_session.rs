@@ -26,7 +26,7 @@
 //! RTP arrives over UDP or on the RTSP connection, also through an HTTP tunnel. By default a source
 //! is requested over UDP; once its server has refused UDP (461) or a UDP session has delivered no
 //! packet in ten seconds, it is requested over TCP for the rest of the recording. The tracks of a
-//! camera arrive as the packets of a transport stream into which they are multiplexed
+//! camera arrive as the packets of the file into which they are multiplexed
 //! (`client::ClientSession`).
 //!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
@@ -39,7 +39,8 @@ use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
 use client::{
-    ClientLogin, ClientSession, FrameQueue, GrantedSetup, StreamTransport, TransportChoice,
+    ClientLogin, ClientSession, FrameQueue, GrantedSetup, StreamTransport, TrackContainer,
+    TransportChoice,
 };
 use paths::Port;
 use tokio::net::UdpSocket;
@@ -72,6 +73,8 @@ pub(crate) struct RecordingSession<'a> {
     pub(crate) progress: &'a Mutex<TitleProgress>,
     /// Reason why the last session ended.
     pub(crate) trouble: &'a Mutex<Option<String>>,
+    /// Names of the tracks that are recorded.
+    pub(crate) tracks: &'a Mutex<Vec<String>>,
     /// Reason why the server is not asked again.
     pub(crate) refusal: &'a Mutex<Option<String>>,
     /// True if the server is asked again regardless of an announced end.
@@ -79,6 +82,7 @@ pub(crate) struct RecordingSession<'a> {
     /// True if receiver reports are sent for tracks, too.
     pub(crate) reports: bool,
     pub(crate) transport: TransportChoice,
+    pub(crate) container: TrackContainer,
 }
 
 /// Progress of a title over its ended sessions.
@@ -268,11 +272,16 @@ impl RecordingSession<'_> {
         transport: StreamTransport,
         history: &mut SessionHistory,
     ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
-        let session = ClientSession::open(self.url, self.login, transport).await;
+        let session = ClientSession::open(self.url, self.login, transport, self.container).await;
         let mut session = session.map_err(|error| self.refused(error))?;
+        if !session.has_tracks() && self.container != TrackContainer::TransportStream {
+            let (why, kind) = (NOT_TRACKS.to_owned(), RefusalKind::Permanent);
+            return Err(SessionEnd::Refused { why, kind });
+        }
         if history.describe(session.duration()) {
             return Err(SessionEnd::Complete);
         }
+        *lock(self.tracks) = session.recorded().to_vec();
         for reason in session.left_out() {
             tracing::warn!("{}: left out: {reason}", self.url);
         }
@@ -464,6 +473,9 @@ impl RecordingSession<'_> {
                 let heard =
                     lock(self.stream).last_packet().map_or(began, |(heard, _)| heard.max(began));
                 let quiet = self.clock.now().saturating_sub(heard);
+                // Fragments may wait here for the disk.
+                let of_tracks = session.heard_before().filter(|_| self.is_in_mp4());
+                let quiet = of_tracks.map_or(quiet, |of_tracks| quiet.min(of_tracks));
                 let is_all = self.left(span).is_some_and(is_nothing);
                 if quiet >= SILENCE_MAX || quiet >= QUIET && is_all {
                     return (false, format!("nothing came for {} s", quiet.as_secs()));
@@ -531,6 +543,12 @@ impl RecordingSession<'_> {
         SessionEnd::Broken { why, at: Some(at), is_bye }
     }
 
+    /// True if tracks are recorded as MP4, and parts of a file have arrived.
+    fn is_in_mp4(&self) -> bool {
+        self.container != TrackContainer::TransportStream
+            && lock(self.stream).last_packet().is_some()
+    }
+
     fn activity(&self) -> StreamActivity {
         lock(self.stream).activity()
     }
@@ -549,6 +567,8 @@ impl SessionEnd {
     }
 }
 
+const NOT_TRACKS: &str =
+    "it sends a transport stream, which is recorded as it is: name the recording .ts";
 const RECEIVER_GONE: &str = "the receiving thread has ended";
 /// RFC 2326 §11.3.12.
 const UNSUPPORTED_TRANSPORT: u16 = 461;

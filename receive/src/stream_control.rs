@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{ClientLogin, TransportChoice};
+use client::{ClientLogin, TrackContainer, TransportChoice};
 use tokio::sync::watch;
 
 use crate::described_source::DescribedSource;
@@ -37,6 +37,7 @@ pub(crate) struct StreamControl {
     pub(crate) reports: bool,
     pub(crate) is_live: bool,
     pub(crate) transport: TransportChoice,
+    pub(crate) container: TrackContainer,
     pub(crate) stopped: watch::Receiver<bool>,
     /// Dropped when the ports of a description are bound.
     pub(crate) listens: Option<Sender<Infallible>>,
@@ -65,6 +66,7 @@ impl StreamControl {
                     shared,
                     receiver: self.receiver,
                     reports: self.reports,
+                    container: self.container,
                 };
                 recorded.run(self.stopped, self.listens).await;
             }
@@ -81,10 +83,12 @@ impl StreamControl {
                     is_over: &shared.is_over,
                     progress: &shared.progress,
                     trouble: &shared.trouble,
+                    tracks: &shared.tracks,
                     refusal: &shared.refusal,
                     is_live: self.is_live,
                     reports: self.reports,
                     transport: self.transport,
+                    container: self.container,
                 };
                 asked.run(self.stopped).await;
             }

@@ -21,6 +21,8 @@ use crate::refused_senders::{RefusedCounts, RefusedSender};
 pub struct StreamFigures {
     /// URL of the source, as it was given.
     pub url: String,
+    /// Names of a camera's tracks that are recorded; none for a transport stream.
+    pub tracks: Vec<String>,
     /// `rtp`, `ts` (bare), or empty before the form is known.
     pub form: &'static str,
     /// Address of the sender.
@@ -89,6 +91,8 @@ pub struct StreamFigures {
     pub dropped_by_kernel: u64,
     /// Transport stream packets dropped because the disk was too slow, or refused them.
     pub dropped_by_disk: u64,
+    /// Bytes of MP4 dropped because the disk was too slow, or refused them.
+    pub bytes_dropped_by_disk: u64,
     /// Access units of tracks that this host was too slow to multiplex.
     pub dropped_units: u64,
     /// Datagrams to be relayed that a socket refused.
@@ -158,6 +162,9 @@ pub struct Summary {
     pub syncs_failed: u64,
     /// One row for each stream.
     pub streams: Vec<StreamFigures>,
+    /// True if files are written.
+    #[serde(skip)]
+    pub writes_files: bool,
 }
 
 impl StreamFigures {
@@ -185,6 +192,7 @@ impl StreamFigures {
         let is_over = shared.is_over.load(Ordering::Relaxed);
         StreamFigures {
             url: url.to_owned(),
+            tracks: lock(&shared.tracks).clone(),
             form: match (stream.is_bare(), source) {
                 (true, _) => "ts",
                 (false, Some(_)) => "rtp",
@@ -194,8 +202,8 @@ impl StreamFigures {
             ssrc: source.and_then(|source| source.ssrc).map(|ssrc| format!("{ssrc:08x}")),
             packets: counts.packets,
             payload_bytes: counts.payload_bytes,
-            lost: count(Reception::lost),
-            missing: stream.missing(),
+            lost: count(Reception::lost) + tracks.lost_packets,
+            missing: stream.missing() + tracks.lost_packets,
             reordered: count(Reception::reordered),
             duplicates: count(Reception::duplicates),
             late: stream.late(),
@@ -223,6 +231,8 @@ impl StreamFigures {
             outage_s: counts.outage.as_secs_f64(),
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
+            bytes_dropped_by_disk: stream.dropped_bytes()
+                + written.dropped_bytes.load(Ordering::Relaxed),
             dropped_units: tracks.dropped_units,
             // The recording adds the drops at its own ports.
             dropped_by_kernel: tracks.dropped_by_kernel,
@@ -250,8 +260,9 @@ fn ticks_ms(ticks: u64) -> f64 {
 }
 
 impl Summary {
-    /// True if every stream was received, none was ended by a fault, and none lost anything between
-    /// the kernel and the disk. Losses in the network are in the figures and do not count here.
+    /// True if every stream was received and is in a file, none was ended by a fault, and none lost
+    /// anything between the kernel and the disk. Losses in the network are in the figures and do
+    /// not count here.
     pub fn is_whole(&self) -> bool {
         self.syncs_failed == 0
             && self.streams.iter().all(|stream| {
@@ -260,6 +271,8 @@ impl Summary {
                     && stream.dropped_by_kernel + stream.dropped_by_disk + stream.dropped_by_relay
                         == 0
                     && stream.dropped_units + stream.dropped_too_early == 0
+                    && stream.bytes_dropped_by_disk == 0
+                    && (stream.files > 0 || !self.writes_files)
             })
     }
 }

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::file_cutter::Rotation;
-use crate::recorded_stream::RecordedStream;
+use media::mux::Rotation;
+
+use crate::recorded_stream::{RecordOutput, RecordedStream};
 use crate::write_queue::{BlockPool, StreamOutput, WriteCommand};
 
 /// Receiver of the datagrams of one stream.
@@ -59,7 +60,11 @@ impl StreamReplay {
         let (orders, inbox) = channel();
         let pool = Arc::new(BlockPool::new(usize::MAX));
         let output = StreamOutput::new(0, pool.clone(), orders, Rotation::default());
-        let stream = RecordedStream::new(Vec::new(), reorder_wait, Some(output));
+        let stream = RecordedStream::new(
+            Vec::new(),
+            reorder_wait,
+            Some(RecordOutput::Packets(Box::new(output))),
+        );
         StreamReplay { stream, orders: inbox, pool, written: Vec::new() }
     }
 

@@ -5,7 +5,8 @@
 //! and ends at both, so that no call writes part of a page. All streams share the blocks. While
 //! more than half of the blocks wait for the disk, a stream whose share is waiting gets no more: a
 //! stream faster than the disk or the writer must not cause losses in the others. When all blocks
-//! are in use, or such a share waits, whole packets are dropped and counted. Blocks are reused,
+//! are in use, or such a share waits, whole packets are dropped and counted, and
+//! fragments of MP4 are not taken; one that was begun gets more blocks. Blocks are reused,
 //! since fresh memory of this size costs one page fault per page.
 //!
 //! Does not block.
@@ -18,7 +19,9 @@ use std::time::Duration;
 
 use media::{StreamEntry, TS_PACKET_BYTES};
 
-use crate::file_cutter::{FileCutter, Rotation};
+use media::mux::Rotation;
+
+use crate::file_cutter::FileCutter;
 
 /// Whole packets and whole pages.
 pub(crate) const BLOCK_BYTES: usize = 1024 * TS_PACKET_BYTES;
@@ -58,15 +61,29 @@ impl BlockPool {
     /// wait for the disk and the stream's share does.
     pub(crate) fn take(&self, stream: usize) -> Option<Vec<u8>> {
         let mut state = self.lock();
+        self.has_room_in(&state, stream).then(|| state.take(stream))
+    }
+
+    /// True if [`take`](Self::take) would return a block.
+    pub(crate) fn has_room(&self, stream: usize) -> bool {
+        self.has_room_in(&self.lock(), stream)
+    }
+
+    /// True if twice as many blocks as the limit are in use.
+    pub(crate) fn is_far_over(&self) -> bool {
+        self.lock().out.all >= 2 * self.blocks_max
+    }
+
+    /// Returns an empty block for a stream, even if all are in use.
+    pub(crate) fn take_beyond(&self, stream: usize) -> Vec<u8> {
+        self.lock().take(stream)
+    }
+
+    fn has_room_in(&self, state: &PoolState, stream: usize) -> bool {
         let own = state.out_of.get(&stream).copied().unwrap_or_default();
         let streams = state.out_of.len() + usize::from(own.all == 0);
         let has_share = own.waiting >= (self.blocks_max / streams).max(1);
-        if state.out.all == self.blocks_max || self.is_half(state.out.waiting) && has_share {
-            return None;
-        }
-        state.out.all += 1;
-        state.out_of.entry(stream).or_default().all += 1;
-        Some(state.free.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_BYTES)))
+        state.out.all < self.blocks_max && !(self.is_half(state.out.waiting) && has_share)
     }
 
     /// Marks a block of a stream as waiting for the disk.
@@ -83,12 +100,12 @@ impl BlockPool {
         if let Some(own) = state.out_of.get_mut(&stream) {
             own.waiting -= 1;
         }
-        state.put_back(stream, block);
+        state.put_back(stream, block, self.blocks_max);
     }
 
     /// Puts back a block of a stream that was not handed over.
     fn put_back(&self, stream: usize, block: Vec<u8>) {
-        self.lock().put_back(stream, block);
+        self.lock().put_back(stream, block, self.blocks_max);
     }
 
     /// True if more than half of all blocks wait for the disk.
@@ -106,7 +123,14 @@ impl BlockPool {
 }
 
 impl PoolState {
-    fn put_back(&mut self, stream: usize, mut block: Vec<u8>) {
+    fn take(&mut self, stream: usize) -> Vec<u8> {
+        self.out.all += 1;
+        self.out_of.entry(stream).or_default().all += 1;
+        self.free.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_BYTES))
+    }
+
+    /// Keeps a block for reuse, unless there are `most` of them.
+    fn put_back(&mut self, stream: usize, mut block: Vec<u8>, most: usize) {
         block.clear();
         self.out.all -= 1;
         if let Entry::Occupied(mut own) = self.out_of.entry(stream) {
@@ -115,7 +139,9 @@ impl PoolState {
                 own.remove();
             }
         }
-        self.free.push(block);
+        if self.out.all + self.free.len() < most {
+            self.free.push(block);
+        }
     }
 }
 

@@ -4,8 +4,9 @@
 //! The receiving thread must never wait for a disk; the writing thread only writes. Written bytes
 //! are passed to the stream's scanner while they are in the cache, so that a file's plan is ready
 //! when the file is, and the server need not read the file again. A full disk ends a stream: the
-//! file is cut to the last whole packet, closed and planned, and later packets are dropped and
-//! counted. Costs one write call per block, and one more copy per byte, into the page cache.
+//! file is cut to the last whole packet or fragment, closed and planned, and later packets are
+//! dropped and counted. Costs one write call per block, and one more copy per byte, into the page
+//! cache.
 //!
 //! Another thread syncs files and stores plans, which may take seconds ([`crate::closer`]). A
 //! bounded number of files waits for it: if files end faster than that, this thread waits, and
@@ -27,10 +28,12 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use media::mux::WriterKind;
 use media::{Scanner, TS_PACKET_BYTES};
 
 use crate::closer::CloseCommand;
 use crate::file_names::{CreatedFile, FileNames};
+use crate::fragment_ends::FragmentEnds;
 use crate::write_queue::{BlockPool, WriteCommand};
 
 /// Times at which files are synced.
@@ -50,8 +53,9 @@ pub enum SyncPolicy {
 pub(crate) struct WriteStats {
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
-    /// Packets that arrived after writing had failed.
+    /// Packets of a transport stream that arrived after writing had failed, and bytes of MP4.
     pub(crate) dropped_packets: AtomicU64,
+    pub(crate) dropped_bytes: AtomicU64,
     pub(crate) has_failed: AtomicBool,
     /// The current file, or the last.
     pub(crate) path: Mutex<Option<PathBuf>>,
@@ -62,6 +66,7 @@ pub(crate) struct WriteStats {
 /// Files of one stream.
 pub(crate) struct StreamFiles {
     names: FileNames,
+    kind: WriterKind,
     open: Option<OpenFile>,
     written: Arc<WriteStats>,
 }
@@ -70,16 +75,75 @@ struct OpenFile {
     file: Arc<File>,
     path: PathBuf,
     is_regular: bool,
-    scanner: Scanner,
-    bytes: u64,
+    scan: FileScan,
     synced: Instant,
     /// True while a sync is under way.
     is_syncing: Arc<AtomicBool>,
 }
 
+/// Scan of the bytes of a file while they are written.
+enum FileScan {
+    /// The plan of a transport stream, and the bytes of its whole packets.
+    Packets(Box<Scanner>, u64),
+    /// The ends of the fragments of MP4.
+    Fragments(FragmentEnds),
+}
+
+impl FileScan {
+    fn new(kind: WriterKind) -> FileScan {
+        match kind {
+            WriterKind::FragmentedMp4 => FileScan::Fragments(FragmentEnds::default()),
+            _ => FileScan::Packets(Box::new(Scanner::new()), 0),
+        }
+    }
+
+    /// Scans bytes that were written; returns how many of them count: whole packets, or all.
+    fn feed(&mut self, written: &[u8]) -> usize {
+        match self {
+            FileScan::Packets(scanner, bytes) => {
+                let whole = written.len() - written.len() % TS_PACKET_BYTES;
+                scanner.feed(&written[..whole]);
+                *bytes += whole as u64;
+                whole
+            }
+            FileScan::Fragments(ends) => {
+                ends.feed(written);
+                written.len()
+            }
+        }
+    }
+
+    /// Bytes that were fed and lie behind the last whole packet or fragment.
+    fn unfinished_bytes(&self) -> u64 {
+        match self {
+            FileScan::Packets(..) => 0,
+            FileScan::Fragments(ends) => ends.unfinished_bytes(),
+        }
+    }
+
+    /// Length of the file up to its last whole packet or fragment.
+    fn whole_bytes(&self) -> u64 {
+        match self {
+            FileScan::Packets(_, bytes) => *bytes,
+            FileScan::Fragments(ends) => ends.whole_bytes(),
+        }
+    }
+}
+
+impl WriteStats {
+    /// Counts bytes that are not written.
+    fn drop_bytes(&self, kind: WriterKind, bytes: usize) {
+        let (count, of_bytes) = match kind {
+            WriterKind::FragmentedMp4 => (&self.dropped_bytes, 1),
+            _ => (&self.dropped_packets, TS_PACKET_BYTES),
+        };
+        count.fetch_add((bytes / of_bytes) as u64, Ordering::Relaxed);
+    }
+}
+
 impl StreamFiles {
-    pub(crate) fn new(names: FileNames, written: Arc<WriteStats>) -> StreamFiles {
-        StreamFiles { names, open: None, written }
+    pub(crate) fn new(names: FileNames, kind: WriterKind, written: Arc<WriteStats>) -> StreamFiles {
+        StreamFiles { names, kind, open: None, written }
     }
 }
 
@@ -119,15 +183,13 @@ impl Writer {
         let Some(Some(lane)) = self.lanes.get_mut(stream) else { return };
         let written = lane.written.clone();
         if written.has_failed.load(Ordering::Relaxed) {
-            let packets = (block.len() / TS_PACKET_BYTES) as u64;
-            written.dropped_packets.fetch_add(packets, Ordering::Relaxed);
-            return;
+            return written.drop_bytes(lane.kind, block.len());
         }
         let (appended, outcome) = lane.append(block);
         written.bytes.fetch_add(appended as u64, Ordering::Relaxed);
-        if let Err(failure) = outcome {
-            let packets = ((block.len() - appended) / TS_PACKET_BYTES) as u64;
-            written.dropped_packets.fetch_add(packets, Ordering::Relaxed);
+        if let Err((failure, cut_bytes)) = outcome {
+            written.bytes.fetch_sub(cut_bytes, Ordering::Relaxed);
+            written.drop_bytes(lane.kind, block.len() - appended + cut_bytes as usize);
             tracing::error!("{failure}; what was written is intact, the stream is ended");
             *written.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
             written.has_failed.store(true, Ordering::Relaxed);
@@ -145,7 +207,10 @@ impl Writer {
             let close = CloseCommand::File {
                 file: open.file,
                 path: open.path,
-                scanner: Box::new(open.scanner),
+                scanner: match open.scan {
+                    FileScan::Packets(scanner, _) => Some(scanner),
+                    FileScan::Fragments(_) => None,
+                },
                 is_synced: self.sync != SyncPolicy::Never,
             };
             // The closer outlives this thread.
@@ -156,29 +221,33 @@ impl Writer {
 
 impl StreamFiles {
     /// Appends to the file, which is created if there is none. Returns the number of bytes
-    /// appended, in whole packets, and the reason if that is not the whole block.
-    fn append(&mut self, block: &[u8]) -> (usize, Result<(), String>) {
+    /// appended, in whole packets; if that is not the whole block, the reason, and the bytes of a
+    /// fragment that were cut off.
+    fn append(&mut self, block: &[u8]) -> (usize, Result<(), (String, u64)>) {
         let open = match self.open.take() {
             Some(open) => open,
             None => match self.names.make(SystemTime::now()) {
                 Ok(made) => self.begin(made),
-                Err(error) => return (0, Err(format!("making a file for a stream: {error}"))),
+                Err(error) => {
+                    let failure = format!("making a file for a stream: {error}");
+                    return (0, Err((failure, 0)));
+                }
             },
         };
         let open = self.open.insert(open);
         let (appended, outcome) = append(&open.file, block);
-        let whole = appended - appended % TS_PACKET_BYTES;
-        open.bytes += whole as u64;
-        open.scanner.feed(&block[..whole]);
-        let Err(error) = outcome else { return (whole, Ok(())) };
-        let mut failure = format!("write {}: {error}", open.path.display());
-        if open.is_regular
-            && appended != whole
-            && let Err(error) = open.file.set_len(open.bytes)
-        {
-            failure.push_str(&format!("; cutting it to whole packets: {error}"));
+        let kept = open.scan.feed(&block[..appended]);
+        let Err(error) = outcome else { return (kept, Ok(())) };
+        let (mut failure, mut cut_bytes) = (format!("write {}: {error}", open.path.display()), 0);
+        if open.is_regular {
+            match open.file.set_len(open.scan.whole_bytes()) {
+                Ok(()) => cut_bytes = open.scan.unfinished_bytes(),
+                Err(error) => {
+                    failure.push_str(&format!("; cutting it to its whole part: {error}"));
+                }
+            }
         }
-        (whole, Err(failure))
+        (kept, Err((failure, cut_bytes)))
     }
 
     fn begin(&self, made: CreatedFile) -> OpenFile {
@@ -189,8 +258,7 @@ impl StreamFiles {
             file: Arc::new(made.file),
             path: made.path,
             is_regular: made.is_regular,
-            scanner: Scanner::new(),
-            bytes: 0,
+            scan: FileScan::new(self.kind),
             synced: Instant::now(),
             is_syncing: Arc::default(),
         }
@@ -242,7 +310,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pattern = folder.path().join("{number}.ts").display().to_string();
         let written = Arc::new(WriteStats::default());
-        let files = StreamFiles::new(FileNames::new(&pattern, "a", 0), written.clone());
+        let files = StreamFiles::new(
+            FileNames::new(&pattern, "a", 0),
+            WriterKind::TransportStream,
+            written.clone(),
+        );
         let (closer, closes) = sync_channel(BOUND as usize);
         let pool = Arc::new(BlockPool::new(FILES as usize * BLOCK_BYTES));
         let (lanes, sync) = (vec![Some(files)], SyncPolicy::Never);

@@ -30,19 +30,21 @@ pub(crate) struct Options {
     /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or
     /// rtsp://[USER:PASSWORD@]HOST/PATH, rtsps:// over TLS (write / # ? % in a password as %2F %23
     /// %3F %25). A camera's H.264, H.265, AAC, Opus, MPEG audio, AC-3 and E-AC-3 are recorded as a
-    /// transport stream; AV1 and PCM are left out.
+    /// transport stream (.ts) or MP4, AV1 and PCM (G.711) in MP4 alone.
     #[arg(required_unless_present = "sdp", value_name = "URL")]
     urls: Vec<String>,
     /// A session description of tracks that somebody sends, as `ffmpeg -sdp_file` writes it; may be
     /// given several times.
     #[arg(long, value_name = "FILE")]
     sdp: Vec<PathBuf>,
-    /// Names of the files; {stream}, {index}, {number} and {time} are filled in. Existing files are
-    /// never overwritten. [default: {stream}-{time}.ts in the current folder; no file with --relay]
+    /// Names of the files; {stream}, {index}, {number} and {time} are filled in. A name ending in
+    /// .mp4 (.m4v, .m4a) makes fragmented MP4 of a camera's tracks, .ts a transport stream.
+    /// Existing files are never overwritten. [default: {stream}-{time}.ts in the current folder; no
+    /// file with --relay]
     #[arg(long, short, value_name = "PATTERN")]
     output: Option<String>,
     /// Size that no file exceeds: each ends where play of the next can start, as long as such
-    /// places lie closer together than this.
+    /// places lie closer together than this. Of MP4, one fragment (two seconds) may be larger.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(188..))]
     rotate_bytes: Option<u64>,
     /// Time after which another file begins, where play can start; at most ten seconds later, where

@@ -119,6 +119,9 @@ pub(super) fn verdict(summary: &Summary) -> String {
             if stream.files > 1 {
                 let _ = write!(text, " and {} before it", stream.files - 1);
             }
+            if !stream.tracks.is_empty() {
+                let _ = write!(text, " ({})", Escaped(stream.tracks.join(", ")));
+            }
         }
         for (count, one, many) in [
             (stream.lost, "lost", "lost"),
@@ -137,6 +140,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.outages, "outage", "outages"),
             (stream.dropped_by_kernel, "dropped by the kernel", "dropped by the kernel"),
             (stream.dropped_by_disk, "TS packet dropped by the disk", DROPPED_BY_DISK),
+            (stream.bytes_dropped_by_disk, BYTE_DROPPED, BYTES_DROPPED),
             (stream.dropped_units, DROPPED_UNIT, DROPPED_UNITS),
             (stream.dropped_by_relay, "dropped by the relay", "dropped by the relay"),
             (stream.dropped_too_early, TOO_EARLY, TOO_EARLY),
@@ -182,6 +186,8 @@ pub(super) fn verdict(summary: &Summary) -> String {
 const BAD_SIZE: &str = "refused for the size (not whole packets of 188 bytes)";
 const NEITHER: &str = "refused as neither RTP nor a transport stream";
 const TOO_EARLY: &str = "dropped before the server answered PLAY";
+const BYTE_DROPPED: &str = "byte dropped by the disk";
+const BYTES_DROPPED: &str = "bytes dropped by the disk";
 const DROPPED_UNIT: &str = "unit of its tracks dropped: this host was too slow";
 const DROPPED_UNITS: &str = "units of its tracks dropped: this host was too slow";
 const DROPPED_BY_DISK: &str = "TS packets dropped by the disk";
@@ -221,6 +227,19 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
+    }
+
+    #[test]
+    fn the_verdict_names_the_tracks_and_the_form_of_pcm() {
+        let mut stream = StreamFigures::default();
+        stream.url = "rtsp://camera/1".into();
+        stream.file = Some("a.mp4".into());
+        stream.tracks = vec!["video H264/90000".into(), "audio PCMA/8000 as PCM of 16 bits".into()];
+        (stream.packets, stream.files, stream.written_bytes) = (10, 1, 2_000_000);
+        let mut summary = Summary::default();
+        summary.streams.push(stream);
+        let words = ": 2.0 MB to a.mp4 (video H264/90000, audio PCMA/8000 as PCM of 16 bits)";
+        assert!(verdict(&summary).contains(words), "{}", verdict(&summary));
     }
 
     #[test]

@@ -57,6 +57,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("mpv ", "it has a window; tests/interop/tracks.rs"),
     ("gst-launch-1.0 ", "it has a window; tests/interop/gstreamer.rs"),
     ("pagewire play rtsp://HOST:8554/film.mkv", "tests/interop/camera.rs"),
+    (RECORD_TRACKS, "tests/receive/fragments.rs"),
     ("pagewire serve films --jwks https://issuer.example", "tests/attacks/tokens.rs, by a file"),
     ("pagewire serve films --https 0.0.0.0:8443", "it needs a certificate; tests/tls"),
     ("pagewire trace rtsp-12", "it needs a session; tests/admin/traces.rs"),
@@ -116,6 +117,10 @@ enum Choice {
 
 /// Documents whose commands need a running server, and the server.
 const BEFORE: &[(&str, &str)] = &[("docs/verifying.md", "pagewire serve DIR")];
+
+/// The camera of the documents sends a transport stream.
+const RECORD_TRACKS: &str = "pagewire receive rtsp://camera/stream \
+    --output 'films/{stream}-{time}.mp4' --rotate-seconds 3600";
 
 /// The camera of the documents, at the usual ports of RTSP.
 const CAMERA: &str = "pagewire serve camera --rtsp 127.0.0.2:554 --http 127.0.0.2:80 \

@@ -101,6 +101,95 @@ fn every_frame_of_a_servers_tracks_is_recorded() {
     server.stop();
 }
 
+/// A title that is recorded as MP4, and ffmpeg's form of its sound for comparing.
+struct Title {
+    name: &'static str,
+    options: &'static [&'static str],
+    sound: &'static str,
+}
+
+const PICTURES: &str = "testsrc2=size=160x90:rate=25:duration=5";
+const NOISE: &str = "anoisesrc=seed=7:amplitude=0.5:duration=5:sample_rate";
+
+const TITLES: &[Title] = &[
+    Title {
+        name: "h264-aac.mp4",
+        options: &["-c:v", "libx264", "-bf", "2", "-g", "25", "-c:a", "aac"],
+        sound: "copy",
+    },
+    Title {
+        name: "h265-opus.mkv",
+        options: &["-c:v", "libx265", "-x265-params", "log-level=error", "-c:a", "libopus"],
+        sound: "copy",
+    },
+    Title {
+        name: "h264-ac3.mkv",
+        options: &["-c:v", "libx264", "-bf", "0", "-c:a", "ac3"],
+        sound: "copy",
+    },
+    Title {
+        name: "av1-mp3.mp4",
+        options: &["-c:v", "libaom-av1", "-cpu-used", "8", "-g", "25", "-c:a", "libmp3lame"],
+        sound: "copy",
+    },
+    Title {
+        name: "telephone.wav",
+        options: &["-vn", "-ar", "8000", "-ac", "1", "-c:a", "pcm_mulaw"],
+        sound: "pcm_s16le",
+    },
+    Title { name: "camera.wav", options: &["-vn", "-c:a", "pcm_s16le"], sound: "pcm_s16le" },
+    Title { name: "studio.wav", options: &["-vn", "-c:a", "pcm_s24le"], sound: "pcm_s24le" },
+];
+
+/// Returns ffmpeg's sum of the sound of a file.
+fn sum_of_sound(test: &str, path: &Path, form: &str) -> Option<String> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "error", "-i"]).arg(path);
+    command.args(["-map", "0:a", "-c:a", form, "-f", "md5", "-"]);
+    Some(String::from_utf8_lossy(&client(test, &mut command)?.succeeded()).into_owned())
+}
+
+#[test]
+fn every_codec_is_recorded_in_mp4() {
+    let test = "camera::every_codec_is_recorded_in_mp4";
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let mut made = Vec::new();
+    for title in TITLES {
+        let path = folder.path().join(title.name);
+        let mut command = Command::new("ffmpeg");
+        command.args(["-hide_banner", "-loglevel", "error", "-f", "lavfi", "-i", PICTURES]);
+        command.args(["-f", "lavfi", "-i", &format!("{NOISE}=48000")]).args(title.options);
+        let Some(()) = film::put(test, &mut command, &path) else { continue };
+        made.push((title, path));
+    }
+    let served: Vec<_> = made.iter().map(|(title, path)| (title.name, path.as_path())).collect();
+    let server = Server::start(&served);
+    let urls: Vec<_> = made
+        .iter()
+        .map(|(title, _)| {
+            server.await_stream(title.name);
+            server.rtsp_url(title.name)
+        })
+        .collect();
+    let place = Place::new();
+    let pattern = place.folder().join("{index}.mp4");
+    let options = ["-o", pattern.to_str().expect("UTF-8"), "--transport", "tcp"];
+    let recorder = Recorder::by(Command::new(PROGRAM), &place, &urls, &options);
+    let recorded = recorder.ended().well();
+    for (index, (title, path)) in made.iter().enumerate() {
+        assert_eq!(recorded.stream(index)["lost"], 0, "{:#}", recorded.summary);
+        let written = place.folder().join(format!("{index}.mp4"));
+        let sums = [path, &written].map(|path| sum_of_sound(test, path, title.sound));
+        assert_eq!(sums[0], sums[1], "{}", title.name);
+        if !title.name.ends_with(".wav") {
+            let Some(sent) = pictures(test, &[], path.as_os_str(), &[]) else { continue };
+            assert_eq!(sent.len(), 125, "{}", title.name);
+            assert_same(test, &written, &sent);
+        }
+    }
+    server.stop();
+}
+
 /// Pictures two seconds apart: the last one's duration reaches the end, and nothing is requested
 /// again.
 #[test]

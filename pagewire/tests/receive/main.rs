@@ -5,9 +5,9 @@
 //! One file per kind: [`choice`] (selection of the receive path), [`recording`] (files equal the
 //! sent data), [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP, with
 //! the server in [`fake`]), [`logins`] (servers that ask for a password), [`relays`] (forwarding),
-//! [`disks`] (full, slow, and the recorder killed), [`networks`] (multicast groups and interfaces,
-//! in a network of their own), [`following`] (a file played while it is written). Only [`timed`]
-//! asserts punctuality.
+//! [`disks`] (full, slow, and the recorder killed), [`fragments`] (cameras in MP4), [`networks`]
+//! (multicast groups and interfaces, in a network of their own), [`following`] (a file played while
+//! it is written). Only [`timed`] asserts punctuality.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod choice;
 mod disks;
 mod fake;
 mod following;
+mod fragments;
 mod logins;
 mod networks;
 mod recording;

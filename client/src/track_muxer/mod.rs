@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use media::mux::{MediaWriter, WriterKind};
+use media::mux::{MediaWriter, Rotation, TRACKS_MAX, WriterKind};
 use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec, MuxRefusal};
 
@@ -39,6 +39,12 @@ pub struct TrackMuxer {
     kind: WriterKind,
     tracks: Vec<MuxedTrack>,
     writer: Option<MediaWriter>,
+    /// True if no track can be written: all units are left out.
+    is_refused: bool,
+    /// Limits of files; `None` if all units go into one.
+    limits: Option<Rotation>,
+    /// Offsets in the caller's buffer at which files begin, after the writer has ended.
+    file_starts: Vec<usize>,
     /// Units that wait for the codecs, with their arrivals relative to the first unit's.
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
@@ -56,8 +62,9 @@ pub struct TrackMuxer {
 pub struct MuxCounts {
     /// Units that were left out.
     pub left_out_units: u64,
-    /// Units among them whose times did not follow the others of their track.
-    pub off_clock_units: u64,
+    /// Units among them that a decoder could have shown: their times did not follow the others, or
+    /// the writer refused them.
+    pub lost_units: u64,
     /// Jumps of a sender's clock: all units were written, and the track's timeline continued.
     pub clock_jumps: u64,
     /// Reasons for leaving out units, each once, and for leaving out tracks.
@@ -87,6 +94,9 @@ impl TrackMuxer {
             kind,
             tracks: (0..tracks).map(|_| MuxedTrack::default()).collect(),
             writer: None,
+            is_refused: false,
+            limits: None,
+            file_starts: Vec::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
@@ -94,6 +104,24 @@ impl TrackMuxer {
             reached: Duration::ZERO,
             counts: MuxCounts::default(),
         }
+    }
+
+    /// Continues in another file at these limits, if the format of the files has parts of its own
+    /// ([`MediaWriter::rotate`]). Call it before the first unit.
+    pub fn rotate(&mut self, limits: Rotation) {
+        self.limits = Some(limits);
+    }
+
+    /// Removes and returns the offsets in the caller's buffer at which files begin, since the last
+    /// call.
+    pub fn take_file_starts(&mut self) -> Vec<usize> {
+        let of_writer = self.writer.as_mut().map(MediaWriter::take_file_starts);
+        of_writer.unwrap_or_else(|| std::mem::take(&mut self.file_starts))
+    }
+
+    /// The kind of the files.
+    pub fn kind(&self) -> WriterKind {
+        self.kind
     }
 
     /// Sets the origin of each track, before the first unit, and the time `at` of the origin in the
@@ -134,7 +162,9 @@ impl TrackMuxer {
             TrackEvent::Unit(unit) => {
                 let now = Instant::now();
                 let arrival = now - *self.first_arrival.get_or_insert(now);
-                if self.writer.is_none() {
+                if self.is_refused {
+                    self.counts.left_out_units += 1;
+                } else if self.writer.is_none() {
                     self.waiting_bytes += unit_bytes(&unit);
                     self.waiting.push_back((track, unit, arrival));
                 } else {
@@ -148,6 +178,13 @@ impl TrackMuxer {
     /// Begins the file once the wait for codecs has expired; must be called periodically.
     pub fn check_time(&mut self, out: &mut Vec<u8>) {
         self.begin_if_known(out);
+    }
+
+    /// Appends the units whose times are known: the media hardly advances.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        if let Some(writer) = &mut self.writer {
+            writer.flush(out);
+        }
     }
 
     /// Counts so far.
@@ -169,8 +206,9 @@ impl TrackMuxer {
         for index in 0..self.tracks.len() {
             self.drop_off_clock(index, waiting(&self.tracks[index]));
         }
-        if let Some(writer) = self.writer.take() {
-            writer.finish(out);
+        if let Some(mut writer) = self.writer.take() {
+            writer.end(out);
+            self.file_starts = writer.take_file_starts();
         }
         self.tracks.clear();
     }
@@ -201,16 +239,20 @@ impl TrackMuxer {
 
     /// Begins the file with the tracks whose codecs are known.
     fn begin(&mut self, out: &mut Vec<u8>) {
-        let (mut codecs, mut languages) = (Vec::new(), Vec::new());
+        let (mut codecs, mut languages, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for (index, track) in self.tracks.iter_mut().enumerate() {
             let Some(codec) = &track.codec else {
                 let fault = format!("track {index}: left out, no parameters of its codec came");
-                self.counts.faults.push(fault);
+                faults.push(fault);
                 continue;
             };
             // Each codec is tested alone, so that an unsupported one excludes no other.
             if let Err(refusal) = MediaWriter::new(self.kind, std::slice::from_ref(codec)) {
-                self.counts.faults.push(format!("track {index}: left out: {refusal}"));
+                faults.push(format!("track {index}: left out: {refusal}"));
+                continue;
+            }
+            if codecs.len() == TRACKS_MAX {
+                faults.push(format!("track {index}: left out: a file has {TRACKS_MAX} at most"));
                 continue;
             }
             track.number = Some(codecs.len());
@@ -220,10 +262,17 @@ impl TrackMuxer {
         match MediaWriter::behind(self.begins, self.kind, &codecs) {
             Ok(mut writer) => {
                 writer.set_languages(&languages);
+                if let Some(limits) = self.limits {
+                    writer.rotate(limits);
+                }
                 self.writer = Some(writer);
             }
-            Err(refusal) => self.note(&refusal),
+            Err(refusal) => {
+                self.is_refused = true;
+                faults.push(refusal.to_string());
+            }
         }
+        faults.into_iter().for_each(|fault| self.add_fault(fault));
         self.waiting_bytes = 0;
         self.begin_clocks();
         for (track, unit, arrival) in std::mem::take(&mut self.waiting) {
@@ -365,7 +414,7 @@ impl TrackMuxer {
             return;
         }
         self.counts.left_out_units += units;
-        self.counts.off_clock_units += units;
+        self.counts.lost_units += units;
         self.add_fault(format!(
             "track {track}: {units} units left out: their times do not follow those before"
         ));
@@ -388,7 +437,11 @@ impl TrackMuxer {
         // A decoder could not show these units: the file is complete without them.
         let is_missed = !matches!(refusal, MuxRefusal::Leading { .. });
         self.counts.left_out_units += u64::from(is_missed);
-        self.counts.off_clock_units += u64::from(matches!(refusal, MuxRefusal::TimeJump { .. }));
+        let has_no_use = matches!(
+            refusal,
+            MuxRefusal::NoStart { .. } | MuxRefusal::Leading { .. } | MuxRefusal::Empty { .. }
+        );
+        self.counts.lost_units += u64::from(!has_no_use);
         self.add_fault(match refusal {
             // The stream was joined midway; no action is needed.
             MuxRefusal::NoStart { track } => {
@@ -396,6 +449,10 @@ impl TrackMuxer {
             }
             MuxRefusal::Leading { track } => {
                 format!("track {track}: pictures that refer to those before the first are left out")
+            }
+            // One text, however late each is: further faults are named, too.
+            MuxRefusal::Late { track, .. } => {
+                format!("track {track}: units that are behind those of the file are left out")
             }
             refusal => refusal.to_string(),
         });
@@ -425,147 +482,4 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 const FAULTS_MAX: usize = 16;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn faults_are_bounded_in_number_and_the_rest_is_told_of_once() {
-        let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
-        (0..40).for_each(|n| muxer.add_fault(format!("clock jumped by {} s", n % 20)));
-        let faults = &muxer.counts.faults;
-        assert_eq!((faults.len(), &faults[15][..]), (FAULTS_MAX + 1, "clock jumped by 15 s"));
-        assert_eq!(faults[FAULTS_MAX], "further faults of the tracks are not named");
-    }
-
-    #[test]
-    fn the_origin_is_the_nearest_turn_of_the_timestamps() {
-        let origin = TrackOrigin { timestamp: u32::MAX - 99, clock_rate_hz: 90_000 };
-        let at = i64::from(u32::MAX) - 99;
-        assert_eq!(origin.shift(at + 500, 90_000), at);
-        // The first unit arrived after the wrap, and its depayloader began there.
-        assert_eq!(origin.shift(400, 90_000), at - (1 << 32));
-        assert_eq!(origin.shift(200, 45_000), (at - (1 << 32)) / 2);
-    }
-
-    const VIDEO: u32 = 90_000;
-    const SOUND: u32 = 48_000;
-    /// Start timestamps of the video and audio clocks; the second soon wraps.
-    const STARTS: [u32; 2] = [111_111, u32::MAX - 1000];
-
-    fn unit(time: i64) -> AccessUnit {
-        let bytes = vec![0, 0, 0, 2, 0x65, 0x88];
-        AccessUnit { time, bytes, is_start: true, is_after_loss: false }
-    }
-
-    fn muxer() -> TrackMuxer {
-        let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 2);
-        let video = media::tracks::H264Config {
-            length_bytes: 4,
-            profile: [0x4d, 0, 0x29],
-            sequence_sets: vec![vec![0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80]],
-            picture_sets: vec![vec![0x68, 7]],
-        };
-        let codecs = [Codec::H264(video), Codec::Ac3 { rate_hz: SOUND, channels: 2 }];
-        for (track, codec) in codecs.into_iter().enumerate() {
-            muxer.take(track, TrackEvent::Codec(codec), &mut Vec::new());
-        }
-        muxer
-    }
-
-    /// A report of a track for the time `at_s` after its start; the sender read the wall clock
-    /// `late_s` too late.
-    fn report(track: usize, at_s: f64, late_s: f64) -> TrackEvent {
-        let clock_rate_hz = [VIDEO, SOUND][track];
-        let stamps = (at_s * f64::from(clock_rate_hz)) as u32;
-        let timestamp = STARTS[track].wrapping_add(stamps);
-        // The NTP era ends between the reports.
-        let ntp = ((at_s + late_s - 0.1) * 4_294_967_296.0) as i64;
-        let origin = TrackOrigin { timestamp, clock_rate_hz };
-        TrackEvent::Report(SenderClock { ntp: ntp.cast_unsigned(), origin })
-    }
-
-    /// Time in the file of a unit `at_s` after the start of its track's clock.
-    fn place(muxer: &TrackMuxer, track: usize, at_s: f64) -> f64 {
-        let rate = f64::from([VIDEO, SOUND][track]);
-        let time = i64::from(STARTS[track]) + (at_s * rate) as i64;
-        muxer.tracks[track].clock.as_ref().unwrap().seconds(time)
-    }
-
-    fn places(muxer: &TrackMuxer, at_s: f64) -> [f64; 2] {
-        [0, 1].map(|track| place(muxer, track, at_s))
-    }
-
-    /// Passes a unit of each track to the muxer.
-    fn take_units(muxer: &mut TrackMuxer, at_s: f64) {
-        for (track, rate) in [VIDEO, SOUND].into_iter().enumerate() {
-            let time = i64::from(STARTS[track]) + (at_s * f64::from(rate)) as i64;
-            muxer.take(track, TrackEvent::Unit(unit(time)), &mut Vec::new());
-        }
-    }
-
-    #[track_caller]
-    fn assert_apart(places: [f64; 2], sound_s: f64) {
-        let [video, sound] = places;
-        assert!((sound - video - sound_s).abs() < 0.001, "{places:?}, not {sound_s} s apart");
-        assert!(video >= 0.0 && sound >= 0.0, "{places:?}");
-    }
-
-    #[test]
-    fn tracks_keep_step_by_the_reports_that_come_before_the_file_begins() {
-        for late_s in [-0.4, 0.0, 0.4, 5.0] {
-            let mut muxer = muxer();
-            take_units(&mut muxer, 0.0);
-            assert!(muxer.writer.is_none(), "reports are waited for");
-            muxer.take(1, report(1, 1.0, late_s), &mut Vec::new());
-            muxer.take(0, report(0, 0.5, 0.0), &mut Vec::new());
-            assert!(muxer.writer.is_some());
-            assert_apart(places(&muxer, 0.0), late_s);
-            // Reports with a zero NTP time or after a clock change are ignored.
-            let zero = SenderClock { ntp: 0, origin: muxer.tracks[1].report.unwrap().origin };
-            muxer.take(1, TrackEvent::Report(zero), &mut Vec::new());
-            muxer.take(1, report(1, 1.5, 3600.0), &mut Vec::new());
-            take_units(&mut muxer, 2.0);
-            assert_apart(places(&muxer, 2.0), late_s);
-        }
-    }
-
-    #[test]
-    fn tracks_are_moved_on_and_never_back_by_reports_that_come_later() {
-        for late_s in [-0.4, 0.4, 0.01, 60.0] {
-            let mut muxer = muxer();
-            take_units(&mut muxer, 0.0);
-            muxer.begin(&mut Vec::new());
-            take_units(&mut muxer, 1.0);
-            let before = places(&muxer, 1.0);
-            let by_arrival = before[1] - before[0];
-            muxer.take(0, report(0, 1.0, 0.0), &mut Vec::new());
-            muxer.take(1, report(1, 1.0, late_s), &mut Vec::new());
-            take_units(&mut muxer, 1.04);
-            let after = places(&muxer, 1.04);
-            let is_moved = late_s.abs() == 0.4;
-            assert_apart(after, if is_moved { late_s } else { by_arrival });
-            assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
-            // Tracks are moved only once.
-            muxer.take(1, report(1, 2.0, late_s + 0.3), &mut Vec::new());
-            take_units(&mut muxer, 2.0);
-            assert_apart(places(&muxer, 2.0), after[1] - after[0]);
-            assert_eq!(muxer.counts(), &MuxCounts::default());
-        }
-    }
-
-    #[test]
-    fn starts_that_the_server_has_named_for_each_track_hold() {
-        let origin = |track: usize| {
-            let clock_rate_hz = [VIDEO, SOUND][track];
-            Some(TrackOrigin { timestamp: STARTS[track], clock_rate_hz })
-        };
-        for origins in [[origin(0), origin(1)], [origin(0), None]] {
-            let mut muxer = muxer();
-            muxer.begin_at(&origins, Duration::ZERO);
-            muxer.take(0, report(0, 0.0, 0.0), &mut Vec::new());
-            muxer.take(1, report(1, 0.0, 0.4), &mut Vec::new());
-            take_units(&mut muxer, 0.0);
-            assert_apart(places(&muxer, 0.0), if origins[1].is_some() { 0.0 } else { 0.4 });
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests how the clocks of a camera's tracks are mapped to one timeline.
+
+use super::*;
+
+#[test]
+fn faults_are_bounded_in_number_and_the_rest_is_told_of_once() {
+    let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
+    (0..40).for_each(|n| muxer.add_fault(format!("clock jumped by {} s", n % 20)));
+    let faults = &muxer.counts.faults;
+    assert_eq!((faults.len(), &faults[15][..]), (FAULTS_MAX + 1, "clock jumped by 15 s"));
+    assert_eq!(faults[FAULTS_MAX], "further faults of the tracks are not named");
+}
+
+#[test]
+fn the_origin_is_the_nearest_turn_of_the_timestamps() {
+    let origin = TrackOrigin { timestamp: u32::MAX - 99, clock_rate_hz: 90_000 };
+    let at = i64::from(u32::MAX) - 99;
+    assert_eq!(origin.shift(at + 500, 90_000), at);
+    // The first unit arrived after the wrap, and its depayloader began there.
+    assert_eq!(origin.shift(400, 90_000), at - (1 << 32));
+    assert_eq!(origin.shift(200, 45_000), (at - (1 << 32)) / 2);
+}
+
+const VIDEO: u32 = 90_000;
+const SOUND: u32 = 48_000;
+/// Start timestamps of the video and audio clocks; the second soon wraps.
+const STARTS: [u32; 2] = [111_111, u32::MAX - 1000];
+
+fn unit(time: i64) -> AccessUnit {
+    let bytes = vec![0, 0, 0, 2, 0x65, 0x88];
+    AccessUnit { time, bytes, is_start: true, is_after_loss: false }
+}
+
+fn muxer() -> TrackMuxer {
+    let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 2);
+    let video = media::tracks::H264Config {
+        length_bytes: 4,
+        profile: [0x4d, 0, 0x29],
+        sequence_sets: vec![vec![0x67, 0x4d, 0x00, 0x0a, 0xf2, 0xbc, 0x80]],
+        picture_sets: vec![vec![0x68, 7]],
+    };
+    let codecs = [Codec::H264(video), Codec::Ac3 { rate_hz: SOUND, channels: 2 }];
+    for (track, codec) in codecs.into_iter().enumerate() {
+        muxer.take(track, TrackEvent::Codec(codec), &mut Vec::new());
+    }
+    muxer
+}
+
+/// A report of a track for the time `at_s` after its start; the sender read the wall clock
+/// `late_s` too late.
+fn report(track: usize, at_s: f64, late_s: f64) -> TrackEvent {
+    let clock_rate_hz = [VIDEO, SOUND][track];
+    let stamps = (at_s * f64::from(clock_rate_hz)) as u32;
+    let timestamp = STARTS[track].wrapping_add(stamps);
+    // The NTP era ends between the reports.
+    let ntp = ((at_s + late_s - 0.1) * 4_294_967_296.0) as i64;
+    let origin = TrackOrigin { timestamp, clock_rate_hz };
+    TrackEvent::Report(SenderClock { ntp: ntp.cast_unsigned(), origin })
+}
+
+/// Time in the file of a unit `at_s` after the start of its track's clock.
+fn place(muxer: &TrackMuxer, track: usize, at_s: f64) -> f64 {
+    let rate = f64::from([VIDEO, SOUND][track]);
+    let time = i64::from(STARTS[track]) + (at_s * rate) as i64;
+    muxer.tracks[track].clock.as_ref().unwrap().seconds(time)
+}
+
+fn places(muxer: &TrackMuxer, at_s: f64) -> [f64; 2] {
+    [0, 1].map(|track| place(muxer, track, at_s))
+}
+
+/// Passes a unit of each track to the muxer.
+fn take_units(muxer: &mut TrackMuxer, at_s: f64) {
+    for (track, rate) in [VIDEO, SOUND].into_iter().enumerate() {
+        let time = i64::from(STARTS[track]) + (at_s * f64::from(rate)) as i64;
+        muxer.take(track, TrackEvent::Unit(unit(time)), &mut Vec::new());
+    }
+}
+
+#[track_caller]
+fn assert_apart(places: [f64; 2], sound_s: f64) {
+    let [video, sound] = places;
+    assert!((sound - video - sound_s).abs() < 0.001, "{places:?}, not {sound_s} s apart");
+    assert!(video >= 0.0 && sound >= 0.0, "{places:?}");
+}
+
+#[test]
+fn tracks_keep_step_by_the_reports_that_come_before_the_file_begins() {
+    for late_s in [-0.4, 0.0, 0.4, 5.0] {
+        let mut muxer = muxer();
+        take_units(&mut muxer, 0.0);
+        assert!(muxer.writer.is_none(), "reports are waited for");
+        muxer.take(1, report(1, 1.0, late_s), &mut Vec::new());
+        muxer.take(0, report(0, 0.5, 0.0), &mut Vec::new());
+        assert!(muxer.writer.is_some());
+        assert_apart(places(&muxer, 0.0), late_s);
+        // Reports with a zero NTP time or after a clock change are ignored.
+        let zero = SenderClock { ntp: 0, origin: muxer.tracks[1].report.unwrap().origin };
+        muxer.take(1, TrackEvent::Report(zero), &mut Vec::new());
+        muxer.take(1, report(1, 1.5, 3600.0), &mut Vec::new());
+        take_units(&mut muxer, 2.0);
+        assert_apart(places(&muxer, 2.0), late_s);
+    }
+}
+
+#[test]
+fn tracks_are_moved_on_and_never_back_by_reports_that_come_later() {
+    for late_s in [-0.4, 0.4, 0.01, 60.0] {
+        let mut muxer = muxer();
+        take_units(&mut muxer, 0.0);
+        muxer.begin(&mut Vec::new());
+        take_units(&mut muxer, 1.0);
+        let before = places(&muxer, 1.0);
+        let by_arrival = before[1] - before[0];
+        muxer.take(0, report(0, 1.0, 0.0), &mut Vec::new());
+        muxer.take(1, report(1, 1.0, late_s), &mut Vec::new());
+        take_units(&mut muxer, 1.04);
+        let after = places(&muxer, 1.04);
+        let is_moved = late_s.abs() == 0.4;
+        assert_apart(after, if is_moved { late_s } else { by_arrival });
+        assert!(after[0] > before[0] && after[1] > before[1], "{before:?}, {after:?}");
+        // Tracks are moved only once.
+        muxer.take(1, report(1, 2.0, late_s + 0.3), &mut Vec::new());
+        take_units(&mut muxer, 2.0);
+        assert_apart(places(&muxer, 2.0), after[1] - after[0]);
+        assert_eq!(muxer.counts(), &MuxCounts::default());
+    }
+}
+
+#[test]
+fn starts_that_the_server_has_named_for_each_track_hold() {
+    let origin = |track: usize| {
+        let clock_rate_hz = [VIDEO, SOUND][track];
+        Some(TrackOrigin { timestamp: STARTS[track], clock_rate_hz })
+    };
+    for origins in [[origin(0), origin(1)], [origin(0), None]] {
+        let mut muxer = muxer();
+        muxer.begin_at(&origins, Duration::ZERO);
+        muxer.take(0, report(0, 0.0, 0.0), &mut Vec::new());
+        muxer.take(1, report(1, 0.0, 0.4), &mut Vec::new());
+        take_units(&mut muxer, 0.0);
+        assert_apart(places(&muxer, 0.0), if origins[1].is_some() { 0.0 } else { 0.4 });
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Multiplexes the units of a camera's tracks, and packetizes the file for the recorder.
+//!
+//! One thread for each camera. A transport stream is passed on in RTP packets of seven TS packets
+//! each, fragments of MP4 in packets of [`FilePart`]s. Where the recorder is behind, this thread
+//! waits, and the queue of units absorbs the input up to its bound: only whole units are dropped.
+//! Costs two copies of each byte.
+//!
+//! Sources: RFC 2250 §2; those of `media::mux`.
+//! Does not receive tracks ([`super::track_stream`] does).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use media::mux::{Rotation, WriterKind};
+use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES};
+use wire::rtp::{HEADER_BYTES, Header};
+
+use super::file_part::{FilePart, PART_BYTES_MAX};
+use super::frame_reader::{PacketSink, QueueSink};
+use super::plural::counted;
+use super::track_muxer::{TrackMuxer, TrackOrigin};
+use super::track_queue::{Ended, TrackEvent, TrackQueue};
+
+/// Container into which a camera's tracks are put.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrackContainer {
+    /// A transport stream.
+    #[default]
+    TransportStream,
+    /// Files of fragmented MP4, with these limits.
+    FragmentedMp4(Rotation),
+}
+
+impl TrackContainer {
+    /// The kind of its files.
+    pub(crate) fn kind(self) -> WriterKind {
+        match self {
+            TrackContainer::TransportStream => WriterKind::TransportStream,
+            TrackContainer::FragmentedMp4(_) => WriterKind::FragmentedMp4,
+        }
+    }
+}
+
+/// Packetizes the units of all tracks.
+pub(super) struct Packetizer {
+    /// Name of the source.
+    pub(super) name: Arc<str>,
+    pub(super) muxer: TrackMuxer,
+    pub(super) sink: QueueSink,
+    /// Header of the next packet.
+    pub(super) header: Header,
+    /// Units left out that a decoder could have shown.
+    pub(super) lost_units: Arc<AtomicU64>,
+    progress: Progress,
+}
+
+/// Progress of a packetizer.
+#[derive(Default)]
+struct Progress {
+    /// Faults of the muxer that were logged.
+    faults: usize,
+    /// Units consumed since the packets of all earlier ones were passed on.
+    unsent_units: u64,
+    /// Time of the last packet; `None` before the first bytes of a file.
+    sent_at: Option<Instant>,
+    /// Time of the last bytes, or of the first unit.
+    written_at: Option<Instant>,
+    drops: DropLog,
+}
+
+/// Dropped units that were logged, and the time of that log line.
+#[derive(Default)]
+struct DropLog {
+    units: u64,
+    at: Option<Instant>,
+}
+
+impl Packetizer {
+    pub(super) fn new(
+        name: Arc<str>,
+        muxer: TrackMuxer,
+        sink: QueueSink,
+        header: Header,
+        lost_units: Arc<AtomicU64>,
+    ) -> Packetizer {
+        Packetizer { name, muxer, sink, header, lost_units, progress: Progress::default() }
+    }
+
+    /// Runs until all tracks have ended, or their queue is closed.
+    pub(super) fn run(
+        mut self,
+        queue: &TrackQueue,
+        origins: &Receiver<(Vec<Option<TrackOrigin>>, Duration)>,
+    ) {
+        // Packets are held until PLAY is answered, so the answer arrives before them.
+        if let Ok((origins, at)) = origins.recv() {
+            self.muxer.begin_at(&origins, at);
+        }
+        let mut out = Vec::new();
+        loop {
+            let mut is_heard = false;
+            match queue.next(CHECK_EVERY) {
+                Ok(Some((track, event))) => {
+                    is_heard = matches!(event, TrackEvent::Unit(_));
+                    self.progress.unsent_units += u64::from(is_heard);
+                    self.muxer.take(track, event, &mut out);
+                }
+                Ok(None) => self.muxer.check_time(&mut out),
+                Err(Ended) => break,
+            }
+            self.flush_if_slow(is_heard, &mut out);
+            self.send(&mut out, is_heard, queue);
+            self.report();
+            self.progress.drops.note(&self.name, queue.control.dropped_units(), LOG_EVERY);
+        }
+        self.muxer.end(&mut out);
+        self.send(&mut out, false, queue);
+        if !self.sink.flush() {
+            // The last fragment has units that were consumed with those before it.
+            queue.control.add_dropped(self.progress.unsent_units.max(1));
+        }
+        self.progress.drops.note(&self.name, queue.control.dropped_units(), Duration::ZERO);
+    }
+
+    /// Ends the fragment of a camera whose times hardly advance, so that its units reach the disk.
+    fn flush_if_slow(&mut self, is_heard: bool, out: &mut Vec<u8>) {
+        if self.muxer.kind() != WriterKind::FragmentedMp4 || !out.is_empty() || !is_heard {
+            return;
+        }
+        let since = *self.progress.written_at.get_or_insert_with(Instant::now);
+        if since.elapsed() >= FLUSH_AFTER {
+            self.muxer.flush(out);
+            self.progress.written_at = Some(Instant::now());
+        }
+    }
+
+    /// Passes packets on; waits for room until the queue of units is closed.
+    fn send(&mut self, out: &mut Vec<u8>, is_heard: bool, queue: &TrackQueue) {
+        let is_quiet = |sent: Instant| sent.elapsed() >= HEARD_EVERY;
+        let shows_life = is_heard && self.progress.sent_at.is_some_and(is_quiet);
+        if out.is_empty() && !(shows_life && self.muxer.kind() == WriterKind::FragmentedMp4) {
+            return;
+        }
+        let ticks = self.muxer.reached().as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000;
+        self.header.timestamp = ticks as u32;
+        match self.muxer.kind() {
+            WriterKind::FragmentedMp4 => self.put_parts(out),
+            _ => self.put_stream(out),
+        }
+        let is_life_alone = out.is_empty();
+        out.clear();
+        self.progress.sent_at = Some(Instant::now());
+        // The recorder is behind: the queue of units absorbs the input, up to its bound.
+        while !self.sink.flush() {
+            if queue.control.is_closed() {
+                return;
+            }
+            std::thread::sleep(FULL_WAIT);
+        }
+        if !is_life_alone {
+            self.progress.unsent_units = 0;
+            self.progress.written_at = self.progress.sent_at;
+        }
+    }
+
+    /// Adds the packets of a transport stream to the next batch.
+    fn put_stream(&mut self, out: &[u8]) {
+        let (mut packet, at) = (Vec::with_capacity(HEADER_BYTES + PAYLOAD_BYTES), Instant::now());
+        for payload in out.chunks(PAYLOAD_BYTES) {
+            self.begin_packet(&mut packet);
+            packet.extend_from_slice(payload);
+            self.sink.take(&packet, at);
+        }
+    }
+
+    /// Adds the packets of whole fragments to the next batch, or one that shows that the camera
+    /// sends.
+    fn put_parts(&mut self, out: &[u8]) {
+        let ends = self.muxer.take_file_starts().into_iter().chain([out.len()]);
+        let (mut at, mut begins_file) = (0, false);
+        for end in ends {
+            if end > at || out.is_empty() {
+                self.put_file(&out[at..end], begins_file);
+            }
+            (at, begins_file) = (end, true);
+        }
+    }
+
+    /// Adds the packets of whole fragments of one file.
+    fn put_file(&mut self, bytes: &[u8], mut begins_file: bool) {
+        let (mut packet, now) = (Vec::new(), Instant::now());
+        let mut rest = bytes;
+        loop {
+            let (part, behind) = rest.split_at(rest.len().min(PART_BYTES_MAX));
+            self.begin_packet(&mut packet);
+            let ends_fragment = behind.is_empty() && !bytes.is_empty();
+            FilePart { begins_file, ends_fragment, bytes: part }.append_to(&mut packet);
+            self.sink.take(&packet, now);
+            (rest, begins_file) = (behind, false);
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Begins a packet with the next header.
+    fn begin_packet(&mut self, packet: &mut Vec<u8>) {
+        packet.clear();
+        packet.extend_from_slice(&self.header.write());
+        self.header.sequence = self.header.sequence.wrapping_add(1);
+    }
+
+    /// Logs units that could not be written, and counts those with wrong times.
+    fn report(&mut self) {
+        let counts = self.muxer.counts();
+        for fault in &counts.faults[self.progress.faults..] {
+            tracing::warn!("{}: {fault}", self.name);
+        }
+        self.progress.faults = counts.faults.len();
+        self.lost_units.store(counts.lost_units, Ordering::Relaxed);
+    }
+}
+
+impl DropLog {
+    /// Logs the units dropped so far, if there are more than before.
+    fn note(&mut self, name: &str, units: u64, at_most_every: Duration) {
+        if units == self.units || self.at.is_some_and(|at| at.elapsed() < at_most_every) {
+            return;
+        }
+        tracing::warn!(
+            "{name}: {} of tracks dropped: this host was too slow to record them; record fewer \
+             cameras on it, or lower their bit rates",
+            counted(units, "access unit", "access units")
+        );
+        (self.units, self.at) = (units, Some(Instant::now()));
+    }
+}
+
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// Longest time for which units of a camera that sends wait for the end of their fragment: less
+/// than the silence that ends a session.
+const FLUSH_AFTER: Duration = Duration::from_secs(5);
+const LOG_EVERY: Duration = Duration::from_secs(60);
+pub(super) const FULL_WAIT: Duration = Duration::from_millis(2);
+/// Interval of packets that show that the camera sends while a fragment grows: well below the
+/// silence that the recorder counts as an outage.
+const HEARD_EVERY: Duration = Duration::from_millis(200);
