@@ -27,6 +27,8 @@ pub(crate) struct FragmentOutput {
     orders: Sender<WriteCommand>,
     block: Option<Vec<u8>>,
     has_file: bool,
+    /// True after a fragment was dropped: those behind it may belong to a file that was not begun.
+    is_cut: bool,
     dropped_bytes: u64,
 }
 
@@ -36,7 +38,15 @@ impl FragmentOutput {
         pool: Arc<BlockPool>,
         orders: Sender<WriteCommand>,
     ) -> FragmentOutput {
-        FragmentOutput { stream, pool, orders, block: None, has_file: false, dropped_bytes: 0 }
+        FragmentOutput {
+            stream,
+            pool,
+            orders,
+            block: None,
+            has_file: false,
+            is_cut: false,
+            dropped_bytes: 0,
+        }
     }
 
     /// True if the stream may take a fragment.
@@ -49,6 +59,7 @@ impl FragmentOutput {
     pub(crate) fn drop_beyond_memory(&mut self, bytes: usize) -> bool {
         let is_over = self.pool.is_far_over();
         self.dropped_bytes += if is_over { bytes as u64 } else { 0 };
+        self.is_cut |= is_over;
         is_over
     }
 
@@ -59,6 +70,11 @@ impl FragmentOutput {
 
     /// Appends a part of a file. Never blocks.
     pub(crate) fn push(&mut self, part: &FilePart<'_>) {
+        self.is_cut &= !part.begins_file;
+        if self.is_cut {
+            self.dropped_bytes += part.bytes.len() as u64;
+            return;
+        }
         if part.begins_file && self.has_file {
             self.hand_over();
             // A writer that has ended has reported its reason.
@@ -150,6 +166,11 @@ mod tests {
         assert!(output.drop_beyond_memory(100) && output.dropped_bytes() == 100);
         assert_eq!(files(&pool, &inbox), [long]);
         assert!(output.has_room() && !output.drop_beyond_memory(100));
-        assert_eq!(output.dropped_bytes(), 100);
+        // The fragment behind it may be one of a file that was dropped.
+        output.push(&part(false, true, &[1; 11]));
+        assert_eq!((inbox.try_iter().count(), output.dropped_bytes()), (0, 111));
+        output.push(&part(true, true, &[2; 12]));
+        assert_eq!(files(&pool, &inbox), [vec![], vec![2; 12]]);
+        assert_eq!(output.dropped_bytes(), 111);
     }
 }
