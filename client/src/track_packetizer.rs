@@ -48,13 +48,13 @@ impl TrackContainer {
 /// Packetizes the units of all tracks.
 pub(super) struct Packetizer {
     /// Name of the source.
-    pub(super) name: Arc<str>,
-    pub(super) muxer: TrackMuxer,
-    pub(super) sink: QueueSink,
+    name: Arc<str>,
+    muxer: TrackMuxer,
+    sink: QueueSink,
     /// Header of the next packet.
-    pub(super) header: Header,
+    header: Header,
     /// Units left out that a decoder could have shown.
-    pub(super) lost_units: Arc<AtomicU64>,
+    lost_units: Arc<AtomicU64>,
     progress: Progress,
 }
 

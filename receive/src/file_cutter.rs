@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use media::mux::Rotation;
+use media::mux::{GroupBytes, Rotation};
 use media::{StreamEntry, StreamUnits, TS_PACKET_BYTES};
 
 /// Limits of the files of a stream, and the search for positions at which a file can end.
@@ -23,16 +23,18 @@ use media::{StreamEntry, StreamUnits, TS_PACKET_BYTES};
 pub(crate) struct FileCutter {
     rotation: Rotation,
     units: StreamUnits,
-    /// Offset in the file of the last position where playback can start, and the longest distance
-    /// between two such positions, in bytes.
-    last: u64,
-    group: u64,
+    /// Distances between the positions where playback can start.
+    groups: GroupBytes,
 }
 
 impl FileCutter {
     /// Returns a cutter for these limits; `None` if there are none.
     pub(crate) fn new(rotation: Rotation) -> Option<FileCutter> {
-        let cutter = || FileCutter { rotation, units: StreamUnits::default(), last: 0, group: 0 };
+        let cutter = || FileCutter {
+            rotation,
+            units: StreamUnits::default(),
+            groups: GroupBytes::default(),
+        };
         (rotation != Rotation::default()).then(cutter)
     }
 
@@ -72,10 +74,7 @@ impl FileCutter {
     /// True if a file of age `age` ends at a start position that lies `bytes` after the start of
     /// the file.
     pub(crate) fn ends_at(&mut self, bytes: u64, age: Duration) -> bool {
-        self.group = self.group.max(bytes - self.last.min(bytes));
-        self.last = bytes;
-        let is_near = |max| bytes + self.group + self.group / 4 > max;
-        self.bytes_max().is_some_and(is_near)
+        self.groups.end_file_at(bytes, self.bytes_max())
             || self.rotation.time.is_some_and(|limit| age >= limit)
     }
 
@@ -86,7 +85,7 @@ impl FileCutter {
 
     /// Resets the distances for a new file.
     pub(crate) fn begin_file(&mut self) {
-        (self.last, self.group) = (0, 0);
+        self.groups = GroupBytes::default();
     }
 }
 

@@ -43,8 +43,6 @@ pub struct TrackMuxer {
     is_refused: bool,
     /// Limits of files; `None` if all units go into one.
     limits: Option<Rotation>,
-    /// Offsets in the caller's buffer at which files begin, after the writer has ended.
-    file_starts: Vec<usize>,
     /// Units that wait for the codecs, with their arrivals relative to the first unit's.
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
@@ -96,7 +94,6 @@ impl TrackMuxer {
             writer: None,
             is_refused: false,
             limits: None,
-            file_starts: Vec::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
@@ -115,8 +112,7 @@ impl TrackMuxer {
     /// Removes and returns the offsets in the caller's buffer at which files begin, since the last
     /// call.
     pub fn take_file_starts(&mut self) -> Vec<usize> {
-        let of_writer = self.writer.as_mut().map(MediaWriter::take_file_starts);
-        of_writer.unwrap_or_else(|| std::mem::take(&mut self.file_starts))
+        self.writer.as_mut().map(MediaWriter::take_file_starts).unwrap_or_default()
     }
 
     /// The kind of the files.
@@ -206,9 +202,8 @@ impl TrackMuxer {
         for index in 0..self.tracks.len() {
             self.drop_off_clock(index, waiting(&self.tracks[index]));
         }
-        if let Some(mut writer) = self.writer.take() {
+        if let Some(writer) = &mut self.writer {
             writer.end(out);
-            self.file_starts = writer.take_file_starts();
         }
         self.tracks.clear();
     }

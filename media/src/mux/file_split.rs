@@ -25,6 +25,23 @@ pub struct Rotation {
     pub time: Option<Duration>,
 }
 
+/// Distances between the positions of a file where playback can start.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GroupBytes {
+    last: u64,
+    longest: u64,
+}
+
+impl GroupBytes {
+    /// True if a file of at most `most` bytes ends at such a position, `bytes` behind its start:
+    /// another group, a quarter longer than the longest so far, would not fit.
+    pub fn end_file_at(&mut self, bytes: u64, most: Option<u64>) -> bool {
+        self.longest = self.longest.max(bytes.saturating_sub(self.last));
+        self.last = bytes;
+        most.is_some_and(|most| bytes + self.longest + self.longest / 4 > most)
+    }
+}
+
 /// Seconds for which a file whose time is over waits for a key frame: ten, less a fragment.
 const KEY_WAIT_S: u64 = 8;
 
@@ -39,14 +56,13 @@ pub(super) struct FileSplit {
     began: i64,
     /// Bytes written, headers included.
     bytes: u64,
-    /// Bytes before the last key frame, and the longest distance between two.
-    last_key: u64,
-    group: u64,
+    /// Distances between key frames.
+    groups: GroupBytes,
 }
 
 impl FileSplit {
     pub(super) fn new(limits: Rotation) -> FileSplit {
-        FileSplit { limits, began: 0, bytes: 0, last_key: 0, group: 0 }
+        FileSplit { limits, began: 0, bytes: 0, groups: GroupBytes::default() }
     }
 
     /// Begins the file with a unit that is decoded at `at`.
@@ -67,11 +83,8 @@ impl FileSplit {
     /// True if the file ends before the key frame that is decoded at `at`, behind the bytes counted
     /// so far and about as many as are `unwritten`.
     pub(super) fn ends_before_key(&mut self, at: i64, unwritten: u64) -> bool {
-        let bytes = self.bytes + unwritten;
-        self.group = self.group.max(bytes.saturating_sub(self.last_key));
-        self.last_key = bytes;
-        let next = bytes + self.group + self.group / 4;
-        self.limits.bytes.is_some_and(|most| next > most) || self.is_past(at, Duration::ZERO)
+        self.groups.end_file_at(self.bytes + unwritten, self.limits.bytes)
+            || self.is_past(at, Duration::ZERO)
     }
 
     /// True if the file ends before a fragment of about `bytes` that begins at `at`, though it does

@@ -36,7 +36,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use entries::describe;
-pub use file_split::Rotation;
+pub use file_split::{GroupBytes, Rotation};
 pub use fmp4::Fmp4Writer;
 pub(crate) use movie_header::{
     OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put as put_box, write_movie_header,

@@ -254,25 +254,22 @@ fn sequence_of(is_h265: bool, sets: &ParameterSets) -> Option<SequenceSet> {
     if is_h265 { SequenceSet::h265(first) } else { SequenceSet::h264(first) }
 }
 
-/// Replaces the stored sets of each kind that occurs in `nals`; true if any kind occurs.
-fn take_sets(is_h265: bool, nals: &[&[u8]], sets: &mut ParameterSets) -> bool {
+/// Replaces the stored sets of each kind that occurs in `nals`.
+fn take_sets(is_h265: bool, nals: &[&[u8]], sets: &mut ParameterSets) {
     let ParameterSets { video, sequence, picture } = sets;
     let kinds = [
         (NalKind::VideoSet, video),
         (NalKind::SequenceSet, sequence),
         (NalKind::PictureSet, picture),
     ];
-    let mut has_any = false;
     for (kind, kept) in kinds {
         let of_kind = nals.iter().filter(|nal| nal_kind(is_h265, nal) == kind);
         let fits = of_kind.filter(|nal| nal.len() <= SET_BYTES_MAX).take(SETS_MAX);
         let found: Vec<_> = fits.map(|nal| nal.to_vec()).collect();
         if !found.is_empty() {
             *kept = found;
-            has_any = true;
         }
     }
-    has_any
 }
 
 /// Returns the first sequence header among open bitstream units, with its fields.

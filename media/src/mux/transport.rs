@@ -194,11 +194,6 @@ impl TsWriter {
         self.write_ready(i64::MAX, out);
     }
 
-    /// Appends all units still held and ends the file.
-    pub fn finish(mut self, out: &mut Vec<u8>) {
-        self.end(out);
-    }
-
     /// Appends all units still held; no other may follow.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         self.write_all(out);
