@@ -23,6 +23,7 @@ use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
 use super::login::ClientLogin;
 use super::read_pace::ReadPace;
+use super::recorded_media::RecordedMedia;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
 use super::stream_setup::{set_up_channels, set_up_streams};
@@ -71,19 +72,22 @@ pub struct GrantedSetup {
 
 impl ClientSession {
     /// Connects to the server of a URL and requests the description; uses a tunnel for
-    /// [`StreamTransport::Http`]. Tracks are put into `container`.
+    /// [`StreamTransport::Http`]. Tracks of `media` are put into `container`.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or offers no stream that can be received.
+    /// The server cannot be reached, refuses, or offers no stream that can be received. With one
+    /// medium alone: it offers no track of it, or a transport stream.
     pub async fn open(
         url: &str,
         login: &ClientLogin,
         transport: StreamTransport,
         container: TrackContainer,
+        media: RecordedMedia,
     ) -> Result<ClientSession, Error> {
         let (control, described) = RtspConnection::open_described(url, login, transport).await?;
         let duration = described.offer.duration;
-        let choice = StreamChoice::to_record(described, container.kind());
+        let choice = StreamChoice::to_record(described, container.kind(), media);
+        let choice = choice.map_err(|reason| control.fault("DESCRIBE", reason))?;
         let StreamChoice { streams: chosen, left_out, left_out_formats } = choice;
         let mut session = ClientSession {
             url: url.to_owned(),
@@ -92,7 +96,7 @@ impl ClientSession {
             duration,
             timeout: Duration::ZERO,
             transport,
-            container,
+            container: container.clone(),
             tracks: None,
             left_out,
             recorded: Vec::new(),
@@ -156,7 +160,7 @@ impl ClientSession {
         });
         let from = SocketAddr::new(host.to_canonical(), self.control.server.port());
         let (stream, frames) =
-            TrackStream::start(&self.url, inputs.collect(), from, reports, self.container)?;
+            TrackStream::start(&self.url, inputs.collect(), from, reports, self.container.clone())?;
         let (ssrc, rtp) = (Some(stream.ssrc), Some(from));
         tracks.stream = Some(stream);
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))

@@ -20,6 +20,7 @@ use wire::sources::{CONTEST_RATIO, WEAK_PACKETS};
 use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
 use super::receive_thread::PacketInput;
+use super::recorded_media::RecordedMedia;
 use super::rtcp_reporter::RtcpLink;
 use super::socket_pair::enlarge;
 use super::track_packetizer::TrackContainer;
@@ -41,16 +42,17 @@ pub struct DescribedTracks {
 impl DescribedTracks {
     /// Binds the ports of a description, joins its groups, and starts to receive. Must be called
     /// within a tokio runtime. `name` names the description in messages; the stream begins at time
-    /// `at`.
+    /// `at`. Tracks of `media` are put into `container`.
     ///
     /// # Errors
-    /// Caller: no description, or no track with a depayloader. Host: ports.
+    /// Caller: no description, or no track of `media` with a depayloader. Host: ports.
     pub fn start(
         text: &[u8],
         name: &str,
         reports: bool,
         at: Duration,
         container: TrackContainer,
+        media: RecordedMedia,
     ) -> Result<(DescribedTracks, FrameQueue), Error> {
         let wrong = |cure: String| Error::Setting {
             setting: ClientSetting::Description,
@@ -61,8 +63,9 @@ impl DescribedTracks {
             wrong(format!("{fault}; write a description as `ffmpeg -sdp_file` does"))
         })?;
         let stream_urls = vec![String::new(); offer.tracks.len()];
-        let StreamChoice { streams, left_out, .. } =
-            StreamChoice::to_record(DescribedSession { offer, stream_urls }, container.kind());
+        let described = DescribedSession { offer, stream_urls };
+        let choice = StreamChoice::to_record(described, container.kind(), media);
+        let StreamChoice { streams, left_out, .. } = choice.map_err(wrong)?;
         if streams.iter().any(|stream| stream.depayloader.is_none()) {
             let cure = "it describes an MPEG transport stream; receive udp://ADDRESS:PORT instead";
             return Err(wrong(cure.to_owned()));

@@ -50,6 +50,7 @@ mod plural;
 mod random;
 mod read_pace;
 mod receive_thread;
+mod recorded_media;
 mod rtcp_reporter;
 pub mod rtp_receiver;
 mod rtsp_connection;
@@ -107,6 +108,7 @@ pub use login::{
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
 pub use random::{random_cname, random_u32};
+pub use recorded_media::RecordedMedia;
 pub use sender_clock::SenderClock;
 pub use tls::{CertificateFingerprint, ServerTrust, TlsFault, TrustFault};
 pub use track_muxer::{MuxCounts, TrackMuxer, TrackOrigin};

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use media::mux::{Rotation, WriterKind};
 use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES};
@@ -25,7 +25,7 @@ use super::track_muxer::{TrackMuxer, TrackOrigin};
 use super::track_queue::{Ended, TrackEvent, TrackQueue};
 
 /// Container into which a camera's tracks are put.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum TrackContainer {
     /// A transport stream.
@@ -36,8 +36,13 @@ pub enum TrackContainer {
 }
 
 impl TrackContainer {
+    /// True for files of MP4.
+    pub fn is_mp4(&self) -> bool {
+        matches!(self, TrackContainer::FragmentedMp4(_))
+    }
+
     /// The kind of its files.
-    pub(crate) fn kind(self) -> WriterKind {
+    pub(crate) fn kind(&self) -> WriterKind {
         match self {
             TrackContainer::TransportStream => WriterKind::TransportStream,
             TrackContainer::FragmentedMp4(_) => WriterKind::FragmentedMp4,
@@ -180,27 +185,30 @@ impl Packetizer {
     /// Adds the packets of whole fragments to the next batch, or one that shows that the camera
     /// sends.
     fn put_parts(&mut self, out: &[u8]) {
-        let ends = self.muxer.take_file_starts().into_iter().chain([out.len()]);
-        let (mut at, mut begins_file) = (0, false);
-        for end in ends {
+        let starts = self.muxer.take_file_starts();
+        let now = SystemTime::now();
+        let began = |arrived: Instant| now.checked_sub(arrived.elapsed()).unwrap_or(now);
+        let starts = starts.iter().map(|start| (start.offset, Some(began(start.arrived))));
+        let (mut at, mut file_began) = (0, None);
+        for (end, next_began) in starts.chain([(out.len(), None)]) {
             if end > at || out.is_empty() {
-                self.put_file(&out[at..end], begins_file);
+                self.put_file(&out[at..end], file_began);
             }
-            (at, begins_file) = (end, true);
+            (at, file_began) = (end, next_began);
         }
     }
 
     /// Adds the packets of whole fragments of one file.
-    fn put_file(&mut self, bytes: &[u8], mut begins_file: bool) {
+    fn put_file(&mut self, bytes: &[u8], mut file_began: Option<SystemTime>) {
         let (mut packet, now) = (Vec::new(), Instant::now());
         let mut rest = bytes;
         loop {
             let (part, behind) = rest.split_at(rest.len().min(PART_BYTES_MAX));
             self.begin_packet(&mut packet);
             let ends_fragment = behind.is_empty() && !bytes.is_empty();
-            FilePart { begins_file, ends_fragment, bytes: part }.append_to(&mut packet);
+            FilePart { file_began, ends_fragment, bytes: part }.append_to(&mut packet);
             self.sink.take(&packet, now);
-            (rest, begins_file) = (behind, false);
+            (rest, file_began) = (behind, None);
             if rest.is_empty() {
                 return;
             }

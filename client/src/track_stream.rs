@@ -127,8 +127,8 @@ impl TrackStream {
         let control = queue.control.clone();
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
         let mut muxer = TrackMuxer::new(container.kind(), inputs.len());
-        if let TrackContainer::FragmentedMp4(limits) = container {
-            muxer.rotate(limits);
+        if let TrackContainer::FragmentedMp4(limits) = &container {
+            muxer.rotate(limits.clone());
         }
         muxer.name_languages(inputs.iter().map(|input| input.stream.offer.language.as_deref()));
         let mut tracks = Vec::with_capacity(inputs.len());

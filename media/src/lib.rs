@@ -73,7 +73,9 @@ pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
 pub use stream_key_frames::{StreamKeyFrame, StreamKeyFrames};
-pub use tracks::{Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack};
+pub use tracks::{
+    Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack, TrackMedia,
+};
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
     Coding, ContinuityCounters, ElementaryDemuxer, EntryLead, EntryPoints, Extract, OpenUnits,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use media::mp4::Mp4Demuxer;
-use media::mux::{MediaWriter, Rotation, WriterKind};
+use media::mux::{FileRequest, MediaWriter, Rotation, WriterKind};
 use media::tracks::{H264Config, PcmConfig, PcmForm};
 use media::{AccessUnit, Codec, Presentation, RtpIdentity};
 
@@ -39,6 +39,8 @@ fn picture(number: u32, bytes: usize, is_key: bool) -> Vec<u8> {
 struct Recorder {
     writer: MediaWriter,
     files: Vec<Vec<u8>>,
+    /// Media time of each file when it began.
+    ages: Vec<Duration>,
     refused: usize,
 }
 
@@ -46,7 +48,7 @@ impl Recorder {
     fn new(codecs: &[Codec], limits: Rotation) -> Recorder {
         let mut writer = MediaWriter::new(WriterKind::FragmentedMp4, codecs).expect("known codecs");
         writer.rotate(limits);
-        Recorder { writer, files: Vec::new(), refused: 0 }
+        Recorder { writer, files: Vec::new(), ages: Vec::new(), refused: 0 }
     }
 
     fn push(&mut self, track: usize, time: i64, bytes: Vec<u8>, is_start: bool) {
@@ -66,7 +68,9 @@ impl Recorder {
 
     fn split(&mut self, out: &[u8]) {
         let (mut at, mut begins) = (0, false);
-        for end in self.writer.take_file_starts().into_iter().chain([out.len()]) {
+        let starts = self.writer.take_file_starts();
+        self.ages.extend(starts.iter().map(|start| start.age));
+        for end in starts.iter().map(|start| start.offset).chain([out.len()]) {
             if begins {
                 self.files.push(Vec::new());
             }
@@ -98,8 +102,20 @@ fn samples(file: &[u8], track: usize) -> Vec<(f64, Vec<u8>, bool)> {
 
 /// Records a camera at 25 pictures a second with a key frame a second and Opus; returns the files.
 fn camera(seconds: u32, limits: Rotation, bytes: usize, key_every: u32) -> Vec<Vec<u8>> {
+    camera_with(seconds, limits, bytes, key_every, |_| {}).finish()
+}
+
+/// Does the same; calls `before` with the number of each picture. Returns the recorder.
+fn camera_with(
+    seconds: u32,
+    limits: Rotation,
+    bytes: usize,
+    key_every: u32,
+    before: impl Fn(u32),
+) -> Recorder {
     let mut recorder = Recorder::new(&[h264(), Codec::Opus { channels: 2 }], limits);
     for number in 0..seconds * 25 {
+        before(number);
         let is_key = number.is_multiple_of(key_every);
         recorder.push(0, i64::from(number) * 3600, picture(number, bytes, is_key), is_key);
         for half in 0..2 {
@@ -107,7 +123,12 @@ fn camera(seconds: u32, limits: Rotation, bytes: usize, key_every: u32) -> Vec<V
             recorder.push(1, i64::from(frame) * 960, frame.to_be_bytes().to_vec(), true);
         }
     }
-    recorder.finish()
+    recorder
+}
+
+/// Seconds of sound in a file. Our demuxer leaves out pictures without a key frame.
+fn sound(file: &[u8]) -> f64 {
+    samples(file, demux(file).tracks().len() - 1).len() as f64 / 50.0
 }
 
 /// Checks that the files have every unit once, in order; returns the seconds of each file.
@@ -130,7 +151,7 @@ fn seconds(files: &[Vec<u8>], pictures: u32) -> Vec<f64> {
 #[test]
 fn files_follow_each_other_without_a_lost_or_doubled_unit() {
     let time = Some(Duration::from_secs(10));
-    let files = camera(35, Rotation { time, bytes: None }, 500, 25);
+    let files = camera(35, Rotation { time, ..Rotation::default() }, 500, 25);
     assert_eq!(seconds(&files, 35 * 25), [10.0, 10.0, 10.0, 5.0]);
     for file in &files {
         assert!(samples(file, 0)[0].2, "it begins with a key frame");
@@ -156,7 +177,7 @@ fn key_frames_of_every_two_seconds_begin_fragments() {
 fn no_file_exceeds_its_bytes_where_groups_are_shorter() {
     let most = 200_000;
     // A group of pictures has about 26,000 bytes with its sound.
-    let files = camera(60, Rotation { bytes: Some(most), time: None }, 1000, 25);
+    let files = camera(60, Rotation { bytes: Some(most), ..Rotation::default() }, 1000, 25);
     let lengths: Vec<_> = files.iter().map(Vec::len).collect();
     assert!(lengths.iter().all(|&bytes| bytes as u64 <= most), "{lengths:?}");
     assert!(lengths[..lengths.len() - 1].iter().all(|&bytes| bytes > 120_000), "{lengths:?}");
@@ -167,15 +188,13 @@ fn no_file_exceeds_its_bytes_where_groups_are_shorter() {
 #[test]
 fn without_key_frames_a_file_ends_late_or_before_the_fragment_that_does_not_fit() {
     let time = Some(Duration::from_secs(5));
-    // Our demuxer leaves out pictures without a key frame: the sound has the length of a file.
-    let sound = |file: &Vec<u8>| samples(file, demux(file).tracks().len() - 1).len() as f64 / 50.0;
-    let files = camera(40, Rotation { time, bytes: None }, 100, 100_000);
-    let lengths: Vec<_> = files.iter().map(sound).collect();
+    let files = camera(40, Rotation { time, ..Rotation::default() }, 100, 100_000);
+    let lengths: Vec<_> = files.iter().map(|file| sound(file)).collect();
     assert!(lengths[..2].iter().all(|length| (13.0..=15.0).contains(length)), "{lengths:?}");
     assert_eq!(lengths.iter().sum::<f64>(), 40.0);
     let most = 100_000;
-    let files = camera(40, Rotation { bytes: Some(most), time: None }, 1000, 100_000);
-    assert_eq!(files.iter().map(sound).sum::<f64>(), 40.0);
+    let files = camera(40, Rotation { bytes: Some(most), ..Rotation::default() }, 1000, 100_000);
+    assert_eq!(files.iter().map(|file| sound(file)).sum::<f64>(), 40.0);
     let lengths: Vec<_> = files.iter().map(Vec::len).collect();
     assert!(lengths.len() > 8 && lengths.iter().all(|&bytes| bytes as u64 <= most), "{lengths:?}");
 }
@@ -183,7 +202,7 @@ fn without_key_frames_a_file_ends_late_or_before_the_fragment_that_does_not_fit(
 /// Records a camera whose sound, or whose pictures, pause for these seconds: returns the seconds of
 /// pictures and of sound in each file, and the first times of both.
 fn paused(pauses_sound: bool, pause: std::ops::Range<u32>) -> Vec<([f64; 2], [f64; 2])> {
-    let limits = Rotation { time: Some(Duration::from_secs(10)), bytes: None };
+    let limits = Rotation { time: Some(Duration::from_secs(10)), ..Rotation::default() };
     let mut recorder = Recorder::new(&[h264(), Codec::Opus { channels: 2 }], limits);
     for number in 0..60 * 25 {
         let is_paused = pause.contains(&(number / 25));
@@ -234,7 +253,7 @@ fn a_track_that_pauses_does_not_move_the_files_of_the_others() {
 /// Pictures whose reordering is unknown are held for longer than a second at a low rate.
 #[test]
 fn sound_ends_with_the_pictures_of_a_file_at_any_rate() {
-    let limits = Rotation { time: Some(Duration::from_secs(8)), bytes: None };
+    let limits = Rotation { time: Some(Duration::from_secs(8)), ..Rotation::default() };
     let config = PcmConfig { form: PcmForm::ALaw, rate_hz: 8000, channels: 1 };
     let mut recorder = Recorder::new(&[h264(), Codec::Pcm(config)], limits);
     let mut sound_ms = 0;
@@ -267,7 +286,7 @@ fn sound_ends_with_the_pictures_of_a_file_at_any_rate() {
 fn sound_alone_is_cut_at_fragments() {
     let time = Some(Duration::from_secs(6));
     let mut recorder =
-        Recorder::new(&[Codec::Opus { channels: 1 }], Rotation { time, bytes: None });
+        Recorder::new(&[Codec::Opus { channels: 1 }], Rotation { time, ..Rotation::default() });
     for frame in 0..50 * 20_u32 {
         recorder.push(0, i64::from(frame) * 960, frame.to_be_bytes().to_vec(), true);
     }
@@ -300,4 +319,44 @@ fn parameters_that_change_begin_another_file() {
     assert_eq!(sets.collect::<Vec<_>>(), [0x0a, 0x0b, 0x0a]);
     let lengths: Vec<_> = files.iter().map(|file| samples(file, 0).len() / 25).collect();
     assert_eq!(lengths, [10, 10, 20]);
+}
+
+#[test]
+fn a_request_ends_a_file_at_the_next_key_frame() {
+    let request = FileRequest::default();
+    // Requests before the first picture are for the first file.
+    request.make();
+    let limits = Rotation { request: Some(request.clone()), ..Rotation::default() };
+    let recorder = camera_with(20, limits, 500, 25, |number| {
+        if [0, 110, 260, 261].contains(&number) {
+            request.make();
+        }
+    });
+    let ages = recorder.ages.clone();
+    let files = recorder.finish();
+    // The requests of pictures 260 and 261 are for one file.
+    let lengths = seconds(&files, 500);
+    assert_eq!(lengths.len(), 3, "{lengths:?}");
+    for (found, expected) in lengths.iter().zip([5.0, 6.0, 9.0]) {
+        assert!((found - expected).abs() < 0.1, "{lengths:?}");
+    }
+    // Units wait for two seconds at most, and the first fragment has as many.
+    for age in ages {
+        assert!((0.5..4.5).contains(&age.as_secs_f64()), "{age:?}");
+    }
+}
+
+#[test]
+fn a_request_ends_a_file_without_key_frames_ten_seconds_later_at_most() {
+    let request = FileRequest::default();
+    let limits = Rotation { request: Some(request.clone()), ..Rotation::default() };
+    let made = |number| {
+        if number == 125 {
+            request.make();
+        }
+    };
+    let files = camera_with(40, limits, 100, 100_000, made).finish();
+    let lengths: Vec<_> = files.iter().map(|file| sound(file)).collect();
+    assert_eq!(lengths.len(), 2, "{lengths:?}");
+    assert!((13.0..=15.1).contains(&lengths[0]) && lengths[0] + lengths[1] == 40.0, "{lengths:?}");
 }

@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,15 @@ struct CredentialsLine {
 }
 
 impl LoginOptions {
+    /// Options of a configuration file.
+    pub(crate) fn new(
+        credentials: Option<PathBuf>,
+        allow_basic: bool,
+        trust: TrustOptions,
+    ) -> LoginOptions {
+        LoginOptions { credentials, allow_basic, trust }
+    }
+
     /// Removes user and password from a URL; returns the login.
     ///
     /// # Errors
@@ -183,17 +192,19 @@ impl<V: Fn(&str) -> Option<OsString>> Logins<V> {
 }
 
 /// Parts of an RTSP URL.
-struct UrlParts {
+pub(crate) struct UrlParts {
     /// The URL without user and password.
-    plain: String,
-    userinfo: Option<Userinfo>,
-    server: RtspServer,
+    pub(crate) plain: String,
+    pub(crate) userinfo: Option<Userinfo>,
+    pub(crate) server: RtspServer,
 }
 
 impl UrlParts {
+    /// Splits a URL.
+    ///
     /// # Errors
     /// The fault of the URL, without a password.
-    fn of(url: &str) -> Result<UrlParts, String> {
+    pub(crate) fn of(url: &str) -> Result<UrlParts, String> {
         if has_broken_password(url) {
             return Err(wrong_url(url, &format!("{ESCAPES}, and @ in a path as %40")));
         }
@@ -213,7 +224,8 @@ fn wrong_url(url: &str, fault: &str) -> String {
     format!("URL: {}; {fault}", client::without_userinfo(url))
 }
 
-fn is_rtsp(url: &str) -> bool {
+/// True for an `rtsp:` or `rtsps:` URL.
+pub(crate) fn is_rtsp(url: &str) -> bool {
     behind_scheme(url).is_some()
 }
 
@@ -239,9 +251,8 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
     let unread = |error: io::Error| wrong(&error.to_string(), "name a file that can be read");
     let file = File::open(path).map_err(unread)?;
     let metadata = file.metadata().map_err(unread)?;
-    // Permissions of a pipe (`<(pass show cameras)`) mean nothing.
-    if metadata.is_file() && metadata.mode() & OTHERS != 0 {
-        let found = format!("others can read it (mode {:04o})", metadata.mode() & 0o7777);
+    if let Some(mode) = mode_for_others(&metadata) {
+        let found = format!("others can read it (mode {mode:04o})");
         return Err(wrong(&found, "chmod 600 it, and change the passwords that others may know"));
     }
     // Reserved at once: a buffer that grows leaves copies of passwords in memory.
@@ -267,6 +278,13 @@ fn read_lines(path: &Path) -> Result<Vec<CredentialsLine>, String> {
         read.push(line);
     }
     Ok(read)
+}
+
+/// Returns the mode of a file of passwords that others than its owner can use; `None` also for a
+/// pipe (`<(pass show cameras)`), of which permissions mean nothing.
+pub(crate) fn mode_for_others(metadata: &Metadata) -> Option<u32> {
+    let mode = metadata.mode() & 0o7777;
+    (metadata.is_file() && mode & OTHERS != 0).then_some(mode)
 }
 
 fn credentials_line(line: &str) -> Option<CredentialsLine> {

@@ -64,7 +64,29 @@ impl FromStr for PinnedServer {
     }
 }
 
+/// Parses a fingerprint without a server.
+///
+/// # Errors
+/// The fault, and what to write.
+pub(crate) fn fingerprint_alone(text: &str) -> Result<CertificateFingerprint, String> {
+    match text.parse()? {
+        PinnedServer { server: None, fingerprint } => Ok(fingerprint),
+        PinnedServer { server: Some(_), .. } => {
+            Err(format!("{text}: with a host; write the fingerprint alone"))
+        }
+    }
+}
+
 impl TrustOptions {
+    /// Options of a configuration file: a file of certificates, and fingerprints of servers.
+    pub(crate) fn new(
+        ca: Option<PathBuf>,
+        pinned: Vec<(RtspServer, CertificateFingerprint)>,
+    ) -> TrustOptions {
+        let pin = |(server, fingerprint)| PinnedServer { server: Some(server), fingerprint };
+        TrustOptions { ca, fingerprint: pinned.into_iter().map(pin).collect() }
+    }
+
     /// Name of an option that was given, if any.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let ca = self.ca.as_ref().map(|_| "--ca");

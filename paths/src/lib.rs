@@ -24,6 +24,7 @@
 mod batch;
 mod datagram_reader;
 mod departure;
+mod descriptor_limit;
 mod destination;
 mod error;
 mod file_datagrams;
@@ -52,6 +53,7 @@ mod zerocopy;
 pub use batch::{Batch, BatchForm, Piece};
 pub use datagram_reader::{Datagram, DatagramReader, dropped_packets};
 pub use departure::{ClockReading, Departure, DepartureQueue};
+pub use descriptor_limit::{descriptor_limit, raise_descriptor_limit};
 pub use destination::{Destination, SEGMENTS_MAX, SegmentLimitLowered};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};

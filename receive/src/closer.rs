@@ -13,7 +13,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 
 use media::PlanStore;
 use media::Scanner;
@@ -22,8 +22,21 @@ use media::Scanner;
 pub(crate) enum CloseCommand {
     /// Sync a file that still grows.
     Sync { file: Arc<File>, path: PathBuf, is_syncing: Arc<AtomicBool> },
-    /// Sync and plan a complete file.
-    File { file: Arc<File>, path: PathBuf, scanner: Option<Box<Scanner>>, is_synced: bool },
+    /// Sync and plan a complete file of a stream.
+    File {
+        stream: usize,
+        file: Arc<File>,
+        path: PathBuf,
+        scanner: Option<Box<Scanner>>,
+        is_synced: bool,
+    },
+}
+
+/// A complete file of a stream, synced and planned.
+#[derive(Debug)]
+pub(crate) struct CompleteFile {
+    pub(crate) stream: usize,
+    pub(crate) path: PathBuf,
 }
 
 /// Counts of fdatasync(2): done, and refused by the disk.
@@ -33,15 +46,21 @@ pub(crate) struct SyncCounts {
     pub(crate) failed: AtomicU64,
 }
 
-/// Handles commands until all of their senders are dropped.
-pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&PlanStore>, syncs: &SyncCounts) {
+/// Handles commands until all of their senders are dropped; passes complete files on.
+pub(crate) fn run(
+    orders: &Receiver<CloseCommand>,
+    plans: Option<&PlanStore>,
+    syncs: &SyncCounts,
+    complete: Option<&Sender<CompleteFile>>,
+) {
+    let mut is_reported = false;
     for order in orders {
         match order {
             CloseCommand::Sync { file, path, is_syncing } => {
                 sync(&file, &path, syncs);
                 is_syncing.store(false, Ordering::Relaxed);
             }
-            CloseCommand::File { file, path, scanner, is_synced } => {
+            CloseCommand::File { stream, file, path, scanner, is_synced } => {
                 if is_synced {
                     sync(&file, &path, syncs);
                 }
@@ -49,6 +68,17 @@ pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&PlanStore>, sy
                     && let Err(error) = plans.keep(&path, &file, *scanner)
                 {
                     tracing::info!("{}: no plan: {error}", path.display());
+                }
+                // The file is locked until it is closed.
+                drop(file);
+                if let Some(keeper) = complete
+                    && keeper.send(CompleteFile { stream, path }).is_err()
+                    && !std::mem::replace(&mut is_reported, true)
+                {
+                    tracing::error!(
+                        "the thread that keeps files has ended: nothing is deleted and no program \
+                         runs until the recorder is started again"
+                    );
                 }
             }
         }

@@ -2,7 +2,8 @@
 //! Recording of the tracks of a session description (SDP) file.
 //!
 //! The tracks are received until the recording ends. When the senders send BYE or fall silent, the
-//! ports are bound anew: the next sender may be a different one.
+//! ports are bound anew: the next sender may be a different one. A description that cannot be used
+//! ends the stream; that of a camera that is recorded for long is tried again each minute.
 //!
 //! Sources: RFC 8866; RFC 3550 §6.6, §8.
 //! Does not read media (`client::DescribedTracks` does).
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use client::{DescribedTracks, TrackContainer};
+use client::{DescribedTracks, RecordedMedia, TrackContainer};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use wire::mp2t::PAYLOAD_TYPE;
@@ -32,6 +33,9 @@ pub(crate) struct DescribedSource<'a> {
     pub(crate) receiver: Sender<PortCommand>,
     pub(crate) reports: bool,
     pub(crate) container: TrackContainer,
+    pub(crate) media: RecordedMedia,
+    /// True if the description is tried again after a fault.
+    pub(crate) is_endless: bool,
 }
 
 impl DescribedSource<'_> {
@@ -48,6 +52,16 @@ impl DescribedSource<'_> {
             let at = begun.get_or_insert_with(Instant::now).elapsed();
             let tracks = match self.start(at) {
                 Ok(tracks) => tracks,
+                Err(why) if self.is_endless => {
+                    drop(listens.take());
+                    let seconds = FAULT_WAIT.as_secs();
+                    tracing::warn!("{why}; trying again in {seconds} s");
+                    *lock(&self.shared.trouble) = Some(why);
+                    tokio::select! {
+                        () = sleep(FAULT_WAIT) => continue,
+                        _ = stopped.changed() => return,
+                    }
+                }
                 Err(why) => {
                     tracing::error!("{why}");
                     *lock(&self.shared.refusal) = Some(why);
@@ -83,7 +97,8 @@ impl DescribedSource<'_> {
     fn start(&self, at: Duration) -> Result<DescribedTracks, String> {
         let name = self.path.display().to_string();
         let text = read_bounded(self.path).map_err(|error| format!("{name}: {error}"))?;
-        let started = DescribedTracks::start(&text, &name, self.reports, at, self.container);
+        let (container, media) = (self.container.clone(), self.media);
+        let started = DescribedTracks::start(&text, &name, self.reports, at, container, media);
         let (tracks, frames) = started.map_err(|error| error.to_string())?;
         for reason in &tracks.left_out {
             tracing::warn!("{name}: left out: {reason}");
@@ -115,6 +130,8 @@ fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
 
 /// Silence after which the senders count as ended.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Time until a description with a fault is tried again.
+const FAULT_WAIT: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_millis(200);
 /// Interval between updates of the displayed track counts.
 const COUNT_EVERY: Duration = Duration::from_millis(500);

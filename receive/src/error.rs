@@ -105,6 +105,10 @@ pub enum RecordSetting {
     Relay,
     /// `transport`.
     Transport,
+    /// `media`.
+    Tracks,
+    /// Free bytes of a camera's retention.
+    FreeSpace,
 }
 
 impl fmt::Display for RecordSetting {
@@ -115,6 +119,8 @@ impl fmt::Display for RecordSetting {
             RecordSetting::Path => "receive path",
             RecordSetting::Relay => "relay",
             RecordSetting::Transport => "transport",
+            RecordSetting::Tracks => "tracks",
+            RecordSetting::FreeSpace => "keep_free_gb",
         })
     }
 }

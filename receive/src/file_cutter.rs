@@ -2,12 +2,13 @@
 //! Selects the positions at which a recorded transport stream continues in a new file, so that
 //! playback can start there.
 //!
-//! A file past its time limit ends at the next position where playback can start. A file with a
-//! size limit ends at the last such position that is safe: where another group of pictures, a
-//! quarter longer than the longest of the file, would exceed the limit. A stream without such
-//! positions is cut ten seconds after the time limit, or at the size limit. A new file begins with
-//! the tables in force at its start, unless they lie directly before it in the stream, and with the
-//! parameter sets that it lacks. All other bytes of a file are those of its stream.
+//! A file past its time limit, or after a request for another file, ends at the next position where
+//! playback can start. A file with a size limit ends at the last such position that is safe: where
+//! another group of pictures, a quarter longer than the longest of the file, would exceed the
+//! limit. A stream without such positions is cut ten seconds after the time limit or the request,
+//! or at the size limit. A new file begins with the tables in force at its start, unless they lie
+//! directly before it in the stream, and with the parameter sets that it lacks. All other bytes of
+//! a file are those of its stream.
 //!
 //! Costs an inspection of each header word; nothing without limits.
 //!
@@ -25,17 +26,24 @@ pub(crate) struct FileCutter {
     units: StreamUnits,
     /// Distances between the positions where playback can start.
     groups: GroupBytes,
+    /// Requests for another file before this one began.
+    requests: u64,
+    /// Age of the file at which a later request was found.
+    requested: Option<Duration>,
 }
 
 impl FileCutter {
     /// Returns a cutter for these limits; `None` if there are none.
     pub(crate) fn new(rotation: Rotation) -> Option<FileCutter> {
+        let is_never = rotation.is_never();
         let cutter = || FileCutter {
             rotation,
             units: StreamUnits::default(),
             groups: GroupBytes::default(),
+            requests: 0,
+            requested: None,
         };
-        (rotation != Rotation::default()).then(cutter)
+        (!is_never).then(cutter)
     }
 
     /// Size limit of a file in bytes: whole packets, at least one.
@@ -45,9 +53,17 @@ impl FileCutter {
     }
 
     /// True if a file must end at its current position, even if playback cannot start there.
-    pub(crate) fn is_over(&self, bytes: u64, age: Duration) -> bool {
+    pub(crate) fn is_over(&mut self, bytes: u64, age: Duration) -> bool {
+        if self.is_requested() {
+            self.requested.get_or_insert(age);
+        }
         self.bytes_max().is_some_and(|max| bytes >= max)
             || self.rotation.time.is_some_and(|limit| age >= limit + START_WAIT)
+            || self.requested.is_some_and(|requested| age >= requested + START_WAIT)
+    }
+
+    fn is_requested(&self) -> bool {
+        self.rotation.requests() != self.requests
     }
 
     /// Scans the next packets of the stream.
@@ -76,6 +92,7 @@ impl FileCutter {
     pub(crate) fn ends_at(&mut self, bytes: u64, age: Duration) -> bool {
         self.groups.end_file_at(bytes, self.bytes_max())
             || self.rotation.time.is_some_and(|limit| age >= limit)
+            || self.is_requested()
     }
 
     /// Returns the packets that precede the access unit of `start` at the beginning of a file.
@@ -83,9 +100,10 @@ impl FileCutter {
         self.units.lead(start)
     }
 
-    /// Resets the distances for a new file.
+    /// Begins a new file.
     pub(crate) fn begin_file(&mut self) {
         self.groups = GroupBytes::default();
+        (self.requests, self.requested) = (self.rotation.requests(), None);
     }
 }
 
@@ -96,6 +114,8 @@ const START_WAIT: Duration = Duration::from_secs(10);
 mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
+
+    use media::mux::FileRequest;
 
     use super::*;
     use crate::write_queue::{BlockPool, StreamOutput, WriteCommand};
@@ -139,25 +159,35 @@ mod tests {
 
     impl Trial {
         fn new(bytes: Option<u64>, seconds: Option<u64>) -> Trial {
+            let time = seconds.map(Duration::from_secs);
+            Trial::of(Rotation { bytes, time, ..Rotation::default() })
+        }
+
+        fn of(rotation: Rotation) -> Trial {
             let (orders, inbox) = channel();
             let pool = Arc::new(BlockPool::new(1 << 24));
-            let rotation = Rotation { bytes, time: seconds.map(Duration::from_secs) };
             Trial { output: StreamOutput::new(0, pool.clone(), orders, rotation), pool, inbox }
         }
 
         /// Returns the files written for a stream whose parts arrive at these seconds.
         fn files(mut self, parts: &[(u64, Vec<u8>)]) -> Vec<Vec<u8>> {
-            for (second, part) in parts {
-                part.chunks(7 * PACKET).for_each(|datagram| {
-                    self.output.push(datagram, Duration::from_secs(*second));
-                });
-                self.output.tick(Duration::from_secs(*second));
-            }
+            parts.iter().for_each(|(second, part)| self.push(*second, part));
+            self.end()
+        }
+
+        fn push(&mut self, second: u64, part: &[u8]) {
+            let now = Duration::from_secs(second);
+            part.chunks(7 * PACKET).for_each(|datagram| self.output.push(datagram, now));
+            self.output.tick(now);
+        }
+
+        /// Returns the files.
+        fn end(mut self) -> Vec<Vec<u8>> {
             self.output.end();
             let mut files = vec![Vec::new()];
             for order in self.inbox.try_iter() {
                 match order {
-                    WriteCommand::Write { stream, block } => {
+                    WriteCommand::Write { stream, block, .. } => {
                         files.last_mut().expect("one").extend_from_slice(&block);
                         self.pool.give(stream, block);
                     }
@@ -206,6 +236,38 @@ mod tests {
                 lead.flat_map(|packet| packet[5 + usize::from(packet[4])..].to_vec()).collect();
             assert!(payload.starts_with(&[0, 0, 1, 0xe0]) && payload.ends_with(&sets));
         }
+    }
+
+    #[test]
+    fn a_request_ends_a_file_where_play_can_start_next() {
+        let request = FileRequest::default();
+        let limits = Rotation { request: Some(request.clone()), ..Rotation::default() };
+        let mut trial = Trial::of(limits.clone());
+        // The file that begins later is the requested one.
+        request.make();
+        trial.push(0, &[tables(), group()].concat());
+        trial.push(1, &group());
+        request.make();
+        request.make();
+        trial.push(2, &picture(false, 10));
+        trial.push(3, &group());
+        trial.push(4, &group());
+        let expected = [
+            [tables(), group().repeat(2), picture(false, 10)].concat(),
+            [tables(), group().repeat(2)].concat(),
+        ];
+        let files = trial.end();
+        assert!(files == expected, "{:?}", lengths(&files));
+
+        let mut trial = Trial::of(limits);
+        let rest = picture(false, 10);
+        trial.push(0, &[tables(), group()].concat());
+        request.make();
+        for second in 1..15 {
+            trial.push(second, &rest);
+        }
+        // Play can start nowhere: ten seconds later.
+        assert_eq!(lengths(&trial.end()), [2 + 100 + 10 * 10, 4 * 10]);
     }
 
     #[test]
@@ -264,7 +326,8 @@ mod tests {
     /// An access unit whose picture never arrives does not stay undecided: its position is dropped.
     #[test]
     fn an_access_unit_without_a_picture_is_given_up() {
-        let mut cutter = FileCutter::new(Rotation { bytes: Some(1), time: None }).unwrap();
+        let mut cutter =
+            FileCutter::new(Rotation { bytes: Some(1), ..Rotation::default() }).unwrap();
         let delimiter = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, 9, 0x10];
         cutter.feed(&[tables(), packet(0x101, true, &delimiter)].concat());
         assert_eq!(cutter.undecided_bytes(), PACKET as u64);

@@ -2,12 +2,13 @@
 //! Names of the recorded files, made from a pattern.
 //!
 //! `{stream}` is the source's label, `{index}` its position in the list of URLs, `{number}` counts
-//! a stream's files, `{time}` is the start of the file in UTC (`20261121T133923Z`), so that names
-//! sort by time. If a name exists, the new file gets `-2`, `-3` and so on before its extension: a
-//! recording never overwrites a file. A pipe or a device that the pattern names without
-//! placeholders is opened as it is, and is the stream's only file. A pipe at a generated name
-//! belongs to another program and counts as an existing name: opening a pipe without a reader would
-//! block for ever.
+//! a stream's files, `{time}` is the start of the file in UTC, to the nearest second
+//! (`20261121T133923Z`), so that names sort by time. Files of cameras that are recorded for long
+//! have names of one form ([`crate::camera_files`]). If a name exists, the new file gets `-2`,
+//! `-3` and so on before its extension: a recording never overwrites a file. A pipe or a device
+//! that the pattern names without placeholders is opened as it is, and is the stream's only file. A
+//! pipe at a generated name belongs to another program and counts as an existing name: opening a
+//! pipe without a reader would block for ever.
 //!
 //! Sources: ISO 8601 (basic format); open(2) O_EXCL.
 //! Does not make folders.
@@ -16,16 +17,22 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use jiff::tz::TimeZone;
 use media::mux::WriterKind;
+
+use crate::camera_files::{self, CameraFiles};
 
 use crate::error::{Error, RecordSetting};
 
 /// Names of one stream's files.
 #[derive(Debug, Clone)]
 pub(crate) struct FileNames {
+    folder: PathBuf,
+    /// Pattern of the names in the folder.
     pattern: String,
+    time_zone: TimeZone,
     label: String,
     index: usize,
     number: u64,
@@ -43,13 +50,33 @@ pub(crate) struct CreatedFile {
 
 impl FileNames {
     pub(crate) fn new(pattern: &str, label: &str, index: usize) -> FileNames {
-        FileNames { pattern: pattern.to_owned(), label: label.to_owned(), index, number: 0 }
+        let (folder, pattern) = pattern.split_at(pattern.rfind('/').map_or(0, |at| at + 1));
+        FileNames {
+            folder: folder.into(),
+            pattern: pattern.to_owned(),
+            time_zone: TimeZone::UTC,
+            label: label.to_owned(),
+            index,
+            number: 0,
+        }
     }
 
-    /// Creates the next file.
-    pub(crate) fn make(&mut self, now: SystemTime) -> io::Result<CreatedFile> {
+    /// Names of a camera's files.
+    pub(crate) fn of_camera(files: &CameraFiles) -> FileNames {
+        FileNames {
+            folder: files.folder.clone(),
+            pattern: files.pattern(),
+            time_zone: files.time_zone.clone(),
+            label: String::new(),
+            index: 0,
+            number: 0,
+        }
+    }
+
+    /// Creates the next file, which begins at `began`.
+    pub(crate) fn make(&mut self, began: SystemTime) -> io::Result<CreatedFile> {
         self.number += 1;
-        let wanted = PathBuf::from(self.name(now));
+        let wanted = self.folder.join(self.name(began));
         let is_written_out = self.number == 1 && !self.pattern.contains('{');
         if is_written_out
             && let Ok(found) = std::fs::metadata(&wanted)
@@ -81,16 +108,21 @@ impl FileNames {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    fn name(&self, now: SystemTime) -> String {
+    /// Folder of the files; empty for the current one.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn name(&self, began: SystemTime) -> String {
         self.pattern
             .replace("{index}", &self.index.to_string())
             .replace("{number}", &format!("{:06}", self.number))
-            .replace("{time}", &utc(now))
+            .replace("{time}", &camera_files::shown_time(began, &self.time_zone))
             .replace("{stream}", &self.label)
     }
 }
 
-/// Refuses a pattern that names no file or contains an unknown placeholder.
+/// Refuses a pattern that names no file or contains an unknown placeholder; `streams` have it.
 pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     let wrong = |cure: &str| {
         let (found, cure) = (pattern.to_owned(), cure.to_owned());
@@ -142,42 +174,12 @@ fn alternative(path: &Path, attempt: u32) -> PathBuf {
     path.with_file_name(format!("{stem}-{attempt}{}", extension.unwrap_or_default()))
 }
 
-/// Formats a time as `YYYYMMDDTHHMMSSZ`; converts the days since 1970 to the civil calendar.
-fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years are counted from March, so that the leap day is the last day; an era has 400 years.
-    let since_0000_03 = days + 719_468;
-    let (era, day) = (since_0000_03 / 146_097, since_0000_03 % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, late) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + late;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
-}
-
 const WORDS: &[&str] = &["{stream}", "{index}", "{number}", "{time}"];
 const ATTEMPTS_MAX: u32 = 10_000;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    #[test]
-    fn times_are_those_of_the_calendar() {
-        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "19700101T000000Z");
-        assert_eq!(at(951_782_399), "20000228T235959Z");
-        assert_eq!(at(951_782_400), "20000229T000000Z");
-        assert_eq!(at(1_709_164_800), "20240229T000000Z");
-        assert_eq!(at(1_767_225_599), "20251231T235959Z");
-        assert_eq!(at(4_107_542_400), "21000301T000000Z");
-    }
 
     #[test]
     fn a_name_that_is_taken_gets_a_number() {

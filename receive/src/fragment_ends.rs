@@ -18,6 +18,7 @@ pub(crate) struct FragmentEnds {
     /// Bytes of that box behind its header.
     rest: u64,
     whole: u64,
+    has_fragment: bool,
 }
 
 impl FragmentEnds {
@@ -42,6 +43,7 @@ impl FragmentEnds {
             if self.rest == 0 {
                 if matches!(&self.header[4..], b"moov" | b"mdat") {
                     self.whole = self.bytes;
+                    self.has_fragment |= self.header[4..] == *b"mdat";
                 }
                 self.header.clear();
             }
@@ -51,6 +53,11 @@ impl FragmentEnds {
     /// Length of the file up to the end of its last whole fragment.
     pub(crate) fn whole_bytes(&self) -> u64 {
         self.whole
+    }
+
+    /// True if a whole fragment was fed, besides `moov`.
+    pub(crate) fn has_fragment(&self) -> bool {
+        self.has_fragment
     }
 
     /// Bytes behind that end.
@@ -89,6 +96,7 @@ mod tests {
                 at += piece.len();
                 let whole = ends.iter().map(|&(_, end)| end).filter(|&end| end <= at).max();
                 assert_eq!(found.whole_bytes(), whole.unwrap_or(0) as u64, "{step} {at}");
+                assert_eq!(found.has_fragment(), at >= 434);
                 assert_eq!(found.whole_bytes() + found.unfinished_bytes(), at as u64);
             }
             assert_eq!(found.whole_bytes(), file.len() as u64);

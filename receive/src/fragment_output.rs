@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::SystemTime;
 
 use client::FilePart;
 
@@ -26,7 +27,8 @@ pub(crate) struct FragmentOutput {
     pool: Arc<BlockPool>,
     orders: Sender<WriteCommand>,
     block: Option<Vec<u8>>,
-    has_file: bool,
+    /// Start of the file, or of the last; `None` before the first.
+    file_began: Option<SystemTime>,
     /// True after a fragment was dropped: those behind it may belong to a file that was not begun.
     is_cut: bool,
     dropped_bytes: u64,
@@ -43,7 +45,7 @@ impl FragmentOutput {
             pool,
             orders,
             block: None,
-            has_file: false,
+            file_began: None,
             is_cut: false,
             dropped_bytes: 0,
         }
@@ -70,17 +72,18 @@ impl FragmentOutput {
 
     /// Appends a part of a file. Never blocks.
     pub(crate) fn push(&mut self, part: &FilePart<'_>) {
-        self.is_cut &= !part.begins_file;
+        self.is_cut &= part.file_began.is_none();
         if self.is_cut {
             self.dropped_bytes += part.bytes.len() as u64;
             return;
         }
-        if part.begins_file && self.has_file {
+        if let Some(began) = part.file_began
+            && self.file_began.replace(began).is_some()
+        {
             self.hand_over();
             // A writer that has ended has reported its reason.
             let _ = self.orders.send(WriteCommand::Rotate { stream: self.stream });
         }
-        self.has_file |= !part.bytes.is_empty();
         let mut rest = part.bytes;
         while !rest.is_empty() {
             let block = self.block.get_or_insert_with(|| self.pool.take_beyond(self.stream));
@@ -96,7 +99,7 @@ impl FragmentOutput {
         }
     }
 
-    /// Hands over the rest and ends the file.
+    /// Hands over the rest and ends the file; another may begin.
     pub(crate) fn end(&mut self) {
         self.hand_over();
         let _ = self.orders.send(WriteCommand::End { stream: self.stream });
@@ -105,7 +108,9 @@ impl FragmentOutput {
     fn hand_over(&mut self) {
         let Some(block) = self.block.take() else { return };
         self.pool.hand_over(self.stream);
-        let _ = self.orders.send(WriteCommand::Write { stream: self.stream, block });
+        let file_began = self.file_began.unwrap_or_else(SystemTime::now);
+        let stream = self.stream;
+        let _ = self.orders.send(WriteCommand::Write { stream, block, file_began });
     }
 }
 
@@ -122,7 +127,8 @@ mod tests {
     }
 
     fn part(begins_file: bool, ends_fragment: bool, bytes: &[u8]) -> FilePart<'_> {
-        FilePart { begins_file, ends_fragment, bytes }
+        let file_began = begins_file.then_some(SystemTime::UNIX_EPOCH);
+        FilePart { file_began, ends_fragment, bytes }
     }
 
     /// Returns the files that the commands write.
@@ -130,7 +136,7 @@ mod tests {
         let mut files = vec![Vec::new()];
         for order in inbox.try_iter() {
             match order {
-                WriteCommand::Write { stream, block } => {
+                WriteCommand::Write { stream, block, .. } => {
                     files.last_mut().expect("one").extend_from_slice(&block);
                     pool.give(stream, block);
                 }

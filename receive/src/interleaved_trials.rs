@@ -13,7 +13,7 @@ use client::{StreamTransport, TransportChoice};
 use wire::rtcp::{self, SenderInfo};
 use wire::rtp::Header;
 
-use crate::{RecordOptions, Recording, StreamFigures, Summary};
+use crate::{RecordOptions, Recording, StreamFigures, StreamOptions, StreamOutputFiles, Summary};
 
 const SSRC: u32 = 7;
 const PACKETS: u16 = 300;
@@ -156,10 +156,12 @@ fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
         let serving = std::thread::spawn(move || {
             serve_reports(listener.accept().unwrap().0, payload_type, &steps);
         });
-        let mut options = RecordOptions::new(vec![url]);
-        options.output = Some(folder.path().join("out.ts").display().to_string());
+        let mut stream = StreamOptions::new(url);
+        stream.output =
+            StreamOutputFiles::Pattern(folder.path().join("out.ts").display().to_string());
+        stream.transport = TransportChoice::Only(StreamTransport::Tcp);
+        let mut options = RecordOptions::new(vec![stream]);
         options.cache = Some(folder.path().join("cache"));
-        options.transport = TransportChoice::Only(StreamTransport::Tcp);
         let recording = Recording::start(&options).unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         let figures = || recording.summary().streams.remove(0);
@@ -194,11 +196,12 @@ fn record(host: IpAddr, transport: TransportChoice) -> (Summary, Vec<u8>, u32) {
     let serving = std::thread::spawn(move || {
         (0..connections).map(|_| serve(listener.accept().unwrap().0)).sum::<u32>()
     });
-    let mut options = RecordOptions::new(vec![url]);
+    let mut stream = StreamOptions::new(url);
     let path = folder.path().join("out.ts");
-    options.output = Some(path.display().to_string());
+    stream.output = StreamOutputFiles::Pattern(path.display().to_string());
+    stream.transport = transport;
+    let mut options = RecordOptions::new(vec![stream]);
     options.cache = Some(folder.path().join("cache"));
-    options.transport = transport;
     let recording = Recording::start(&options).unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     while !recording.is_over() && Instant::now() < until {
@@ -243,8 +246,9 @@ fn a_title_over_tcp_and_ipv6_is_recorded_whole() {
 
 #[test]
 fn a_group_of_a_server_is_refused_with_the_cure() {
-    let mut options = RecordOptions::new(vec!["rtsp://127.0.0.1/a".to_owned()]);
-    options.transport = TransportChoice::Only(StreamTransport::Multicast);
+    let mut stream = StreamOptions::new("rtsp://127.0.0.1/a".to_owned());
+    stream.transport = TransportChoice::Only(StreamTransport::Multicast);
+    let options = RecordOptions::new(vec![stream]);
     let error = Recording::start(&options).err().unwrap().to_string();
     assert!(error.starts_with("transport: multicast; write auto, udp, tcp or http"), "{error}");
 }

@@ -10,7 +10,9 @@
 //! same without threads. Control (RTSP, RTCP) runs on its own thread, and shares one briefly held
 //! lock per stream with the receiving thread. Streams that are only relayed are spliced
 //! (`paths::Relay`). A camera's tracks are multiplexed by `client`, into a transport stream or into
-//! fragmented MP4, and take the same way from the receiver on.
+//! fragmented MP4, and take the same way from the receiver on. The files of cameras that are
+//! recorded for long are begun by the clock, deleted by rules, and handed to programs
+//! ([`CameraFiles`]).
 //!
 //! Losses are counted where they occur: in the network (sequence numbers), in the kernel (its own
 //! counter), at a slow disk (whole
@@ -21,9 +23,12 @@
 
 #![forbid(unsafe_code)]
 
+mod camera_files;
 mod closer;
 mod described_source;
 mod error;
+mod file_clock;
+mod file_commands;
 mod file_cutter;
 mod file_names;
 mod fragment_ends;
@@ -31,11 +36,14 @@ mod fragment_output;
 mod frame_input;
 #[cfg(test)]
 mod interleaved_trials;
+mod keeper;
+mod kept_files;
 mod path_choice;
 mod play_gate;
 mod receive_backend;
 mod receiver_reports;
 mod receiving_thread;
+mod recorded_input;
 mod recorded_stream;
 mod recording;
 mod recording_session;
@@ -45,6 +53,7 @@ mod retry;
 mod session_history;
 mod stream_control;
 mod stream_figures;
+mod stream_options;
 mod stream_replay;
 mod stream_source;
 mod title;
@@ -53,11 +62,13 @@ mod writer;
 
 pub use media::mux::Rotation;
 
+pub use camera_files::{CameraFiles, Retention};
 pub use error::{Error, PathRefusal, RecordSetting, RefusedPath};
 pub use path_choice::ReceiveCost;
 pub use recording::{RecordOptions, Recording};
 pub use refused_senders::{RefusedCounts, RefusedSender};
 pub use stream_figures::{StreamFigures, Summary};
+pub use stream_options::{StreamOptions, StreamOutputFiles};
 pub use stream_replay::{ReplayResult, StreamReplay};
 pub use stream_source::{SDP_SCHEME, StreamSource};
 pub use writer::SyncPolicy;

@@ -7,8 +7,8 @@ use paths::{Port, ReceiveSpec, Relay, RelayTarget};
 
 use crate::error::Error;
 use crate::path_choice::{ChosenPath, choose};
+use crate::recorded_input::RecordedInput;
 use crate::relay;
-use crate::stream_source::StreamSource;
 
 /// Backend of a recording.
 pub(crate) enum ReceiveBackend {
@@ -22,21 +22,19 @@ pub(crate) enum ReceiveBackend {
 impl ReceiveBackend {
     pub(crate) fn open(
         wanted: &[&'static ReceiveSpec],
-        sources: &[&StreamSource],
+        inputs: &[RecordedInput],
         targets: &[RelayTarget],
         (is_written, threads): (bool, usize),
     ) -> Result<ReceiveBackend, Error> {
-        let port = |(key, source): (usize, &&StreamSource)| match source {
-            StreamSource::Udp(port) => Some((key as u32, port.clone())),
-            StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
-        };
-        let ports: Vec<(u32, Port)> = sources.iter().enumerate().filter_map(port).collect();
-        if !is_written && !targets.is_empty() && ports.len() == sources.len() {
+        let port =
+            |(key, input): (usize, &RecordedInput)| Some((key as u32, input.port()?.clone()));
+        let ports: Vec<(u32, Port)> = inputs.iter().enumerate().filter_map(port).collect();
+        if !is_written && !targets.is_empty() && ports.len() == inputs.len() {
             let routes = ports.iter().zip(targets);
             let routes: Vec<_> = routes.map(|((key, port), to)| (*key, port, to)).collect();
             return relay::open(&routes).map(Box::new).map(ReceiveBackend::Relay);
         }
-        let threads = threads.clamp(1, sources.len());
+        let threads = threads.clamp(1, inputs.len());
         let of = |number: usize| {
             let ports = ports.iter().filter(move |(key, _)| *key as usize % threads == number);
             ports.map(|(key, port)| (*key, port)).collect::<Vec<_>>()

@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -54,6 +54,21 @@ pub(crate) enum PortCommand {
     },
     Stop,
 }
+
+/// Has a receiving thread bind a port and receive from it.
+///
+/// # Errors
+/// The reason, from the kernel.
+pub(crate) fn add_port(receiver: &Sender<PortCommand>, key: u32, port: Port) -> Result<(), String> {
+    let (done, answer) = channel();
+    let gone = |_| RECEIVER_GONE.to_owned();
+    receiver.send(PortCommand::Add { key, port, done }).map_err(|_| gone(()))?;
+    // The thread handles commands within tens of milliseconds.
+    answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
+}
+
+pub(crate) const RECEIVER_GONE: &str = "the receiving thread has ended";
+const ADD_WAIT: Duration = Duration::from_secs(5);
 
 /// Statistics of a thread's path.
 #[derive(Debug, Clone, Default)]
@@ -184,6 +199,7 @@ impl ReceivingThread {
                     }
                     self.frames.remove(key);
                     self.receive_what_waits();
+                    lock(&self.streams[key as usize]).end_session();
                     // The stream is kept: another session may continue it.
                     self.unbind(key);
                 }

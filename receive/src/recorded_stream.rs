@@ -270,6 +270,13 @@ impl RecordedStream {
         self.recorder.is_out |= is_silent && is_heard;
     }
 
+    /// Ends the file of fragments of a session that has ended: the next session begins another.
+    pub(crate) fn end_session(&mut self) {
+        if let Some(RecordOutput::Fragments(output)) = &mut self.recorder.output {
+            output.end();
+        }
+    }
+
     /// Ends the stream: writes the packets that are still held.
     pub(crate) fn end(&mut self) {
         self.receiver.finish(&mut self.recorder);

@@ -2,8 +2,8 @@
 //! Starts and stops the threads of a recording in order.
 //!
 //! There are receiving threads (one path each, any number of streams), one writer, one closer that
-//! waits for disks, and one thread for control (RTSP and RTCP, on its own small executor). They
-//! share queues and one briefly held lock per stream.
+//! waits for disks, one keeper of the files of cameras, and one thread for control (RTSP and RTCP,
+//! on its own small executor). They share queues and one briefly held lock per stream.
 //!
 //! Does not display anything: the owner of a [`Recording`] requests its [`Summary`].
 
@@ -16,45 +16,39 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{ClientLogin, StreamTransport, TrackContainer, TransportChoice};
 use media::PlanStore;
-use media::mux::{Rotation, WriterKind};
+use media::mux::WriterKind;
 use paths::{Relay, RelayTarget};
 use tokio::sync::watch;
 
-use crate::closer::SyncCounts;
-use crate::error::{Error, RecordSetting};
-use crate::file_names::{self, FileNames};
+use crate::closer::{CompleteFile, SyncCounts};
+use crate::error::Error;
 use crate::fragment_output::FragmentOutput;
 use crate::frame_input::FrameInput;
+use crate::keeper::{Keeper, KeeperStats, KeptCamera};
 use crate::path_choice::{ReceiveCost, wanted};
 use crate::receive_backend::ReceiveBackend;
 use crate::receiver_reports::RtcpStats;
 use crate::receiving_thread::{
     BoundPort, PortCommand, ReceiverStats, ReceivingThread, Streams, lock,
 };
+use crate::recorded_input::RecordedInput;
 use crate::recorded_stream::{RecordOutput, RecordedStream};
 use crate::recording_session::TitleProgress;
 use crate::relay::{self, RelaySocket, RelayThread};
 use crate::stream_control::StreamControl;
 use crate::stream_figures::{StreamFigures, Summary};
+use crate::stream_options::StreamOptions;
 use crate::stream_source::StreamSource;
 use crate::write_queue::{BlockPool, StreamOutput, WriteCommand};
 use crate::writer::{StreamFiles, SyncPolicy, WriteStats, Writer};
 
-/// Streams to record, and settings.
+/// Streams to record, and settings of all of them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordOptions {
-    /// URLs: see [`StreamSource::parse`].
-    pub urls: Vec<String>,
-    /// Logins at the servers of these URLs, in the same order and as many; empty for none.
-    pub logins: Vec<ClientLogin>,
-    /// Pattern of the files' names, with the placeholders `{stream}`, `{index}`, `{number}` and
-    /// `{time}`. If `None`, no file is written.
-    pub output: Option<String>,
-    /// Limits at which a file is ended and another begun.
-    pub rotation: Rotation,
+    /// The streams.
+    pub streams: Vec<StreamOptions>,
     /// Times at which files are synced.
     pub sync: SyncPolicy,
     /// Folder of the plans for the server; the server's default if `None`.
@@ -73,20 +67,13 @@ pub struct RecordOptions {
     pub threads: usize,
     /// True if receiver reports are sent.
     pub reports: bool,
-    /// Transport requested from RTSP servers.
-    pub transport: TransportChoice,
-    /// True if servers are asked again after an announced end, and when a source is absent.
-    pub live: bool,
 }
 
 impl RecordOptions {
     /// A recording of these streams with default settings.
-    pub fn new(urls: Vec<String>) -> RecordOptions {
+    pub fn new(streams: Vec<StreamOptions>) -> RecordOptions {
         RecordOptions {
-            urls,
-            logins: Vec::new(),
-            output: None,
-            rotation: Rotation::default(),
+            streams,
             sync: SyncPolicy::default(),
             cache: None,
             queue_bytes: 256 << 20,
@@ -96,18 +83,6 @@ impl RecordOptions {
             relay: Vec::new(),
             threads: 1,
             reports: true,
-            transport: TransportChoice::Auto,
-            live: false,
-        }
-    }
-}
-
-impl RecordOptions {
-    /// The container of a camera's tracks.
-    fn container(&self) -> TrackContainer {
-        match self.output.as_deref().map(file_names::kind) {
-            Some(WriterKind::FragmentedMp4) => TrackContainer::FragmentedMp4(self.rotation),
-            _ => TrackContainer::TransportStream,
         }
     }
 }
@@ -130,16 +105,11 @@ pub struct Recording {
     disks: Vec<JoinHandle<()>>,
 }
 
-/// An input of the recording.
-struct RecordedInput {
-    url: String,
-    source: StreamSource,
-}
-
 /// State of a stream that the threads share, besides [`RecordedStream`].
 #[derive(Default)]
 pub(crate) struct StreamState {
     pub(crate) written: Arc<WriteStats>,
+    pub(crate) kept: Arc<KeeperStats>,
     pub(crate) rtcp: Mutex<RtcpStats>,
     pub(crate) sessions: AtomicU64,
     pub(crate) is_over: AtomicBool,
@@ -157,22 +127,21 @@ impl Recording {
     /// # Errors
     /// Caller: a wrong setting. Host: ports, memory or threads that are refused.
     pub fn start(options: &RecordOptions) -> Result<Recording, Error> {
-        let rows = rows(options)?;
-        check(options.transport, &rows)?;
-        let wanted = wanted(&options.path, &options.costs)?;
-        if let Some(pattern) = &options.output {
-            file_names::check(pattern, rows.len())?;
-            check_sources(pattern, options, &rows)?;
+        let rows = RecordedInput::all(options)?;
+        if let Err(error) = paths::raise_descriptor_limit() {
+            tracing::warn!("setrlimit RLIMIT_NOFILE: {error}; recording fewer streams");
         }
+        let wanted = wanted(&options.path, &options.costs)?;
+        let writes_files = rows.iter().any(|row| row.kind().is_some());
         let targets = relay::targets(&options.relay, rows.len())?;
-        let sources: Vec<_> = rows.iter().map(|row| &row.source).collect();
-        let how = (options.output.is_some(), options.threads);
-        let backend = ReceiveBackend::open(&wanted, &sources, &targets, how)?;
+        let how = (writes_files, options.threads);
+        let backend = ReceiveBackend::open(&wanted, &rows, &targets, how)?;
         let (writes, inbox) = channel();
         let pool = Arc::new(BlockPool::new(options.queue_bytes));
         let shared: Arc<[StreamState]> = rows.iter().map(|_| StreamState::default()).collect();
         let streams = rows.iter().enumerate();
-        let streams = streams.map(|(key, row)| stream(key, row, options, &pool, &writes)).collect();
+        let wait = options.reorder_wait;
+        let streams = streams.map(|(key, row)| stream(key, row, wait, &pool, &writes)).collect();
         drop(writes);
         let mut recording = Recording {
             clock: ArrivalClock::start(),
@@ -180,7 +149,7 @@ impl Recording {
             refused: backend.refused(),
             stats: Vec::new(),
             syncs: Arc::default(),
-            writes_files: options.output.is_some(),
+            writes_files,
             receivers: Vec::new(),
             control: None,
             disks: Vec::new(),
@@ -224,7 +193,7 @@ impl Recording {
         summary.streams = rows
             .zip(dropped.into_iter().zip(unsent))
             .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| {
-                let mut figures = StreamFigures::of(&row.url, shared, stream);
+                let mut figures = StreamFigures::of(row, shared, stream);
                 figures.dropped_by_kernel += dropped_by_kernel;
                 figures.dropped_by_relay = dropped_by_relay;
                 figures
@@ -235,9 +204,9 @@ impl Recording {
 
     /// Returns true once every stream has ended.
     pub fn is_over(&self) -> bool {
-        self.shared.iter().all(|shared| {
-            shared.is_over.load(Ordering::Relaxed)
-                || shared.written.has_failed.load(Ordering::Relaxed)
+        self.rows.iter().zip(self.shared.iter()).all(|(row, shared)| {
+            let has_failed = shared.written.has_failed.load(Ordering::Relaxed);
+            shared.is_over.load(Ordering::Relaxed) || has_failed && row.camera().is_none()
         })
     }
 
@@ -273,24 +242,48 @@ impl Recording {
         // The capacity suffices if all streams end a file at once.
         let (closer, closes) = sync_channel(CLOSES_MAX + 2 * self.rows.len());
         let lane = |(index, row): (usize, &RecordedInput)| {
-            let pattern = options.output.as_deref()?;
-            let names = FileNames::new(pattern, &row.source.label(), index);
-            let kind = file_names::kind(pattern);
-            Some(StreamFiles::new(names, kind, self.shared[index].written.clone()))
+            let (names, kind) = row.file_names(index).zip(row.kind())?;
+            let files = StreamFiles::new(names, kind, self.shared[index].written.clone());
+            Some(if row.camera().is_some() { files.resuming() } else { files })
         };
         let lanes = self.rows.iter().enumerate().map(lane).collect();
         let writer = Writer { lanes, pool, sync: options.sync, closer };
         let writing = spawn("write", move || writer.run(&inbox))?;
-        let plans = options.output.is_some().then(|| PlanStore::open(options.cache.clone()));
-        if let Some(unavailable) = plans.as_ref().and_then(PlanStore::unavailable) {
+        let plans = self.writes_files.then(|| Arc::new(PlanStore::open(options.cache.clone())));
+        if let Some(unavailable) = plans.as_ref().and_then(|plans| plans.unavailable()) {
             tracing::warn!("{unavailable}; name a cache folder that can be written to");
         }
+        self.disks.push(writing);
+        let complete = self.start_keeper(plans.as_ref())?;
         let syncs = self.syncs.clone();
         let closing = spawn("close", move || {
-            crate::closer::run(&closes, plans.as_ref(), &syncs);
+            crate::closer::run(&closes, plans.as_deref(), &syncs, complete.as_ref());
         })?;
-        self.disks = vec![writing, closing];
+        // The keeper ends when the closer has.
+        self.disks.insert(1, closing);
         Ok(())
+    }
+
+    /// Starts the thread that keeps the files of cameras, if there are any; returns the sender of
+    /// complete files.
+    fn start_keeper(
+        &mut self,
+        plans: Option<&Arc<PlanStore>>,
+    ) -> Result<Option<Sender<CompleteFile>>, Error> {
+        let kept = self.rows.iter().zip(self.shared.iter()).enumerate();
+        let kept = kept.filter_map(|(stream, (row, shared))| {
+            let files = row.camera()?.clone();
+            let request = row.options.rotation.request.clone()?;
+            let (written, stats) = (shared.written.clone(), shared.kept.clone());
+            let length = row.options.rotation.time;
+            Some(KeptCamera { stream, files, request, length, written, stats })
+        });
+        let kept: Vec<KeptCamera> = kept.collect();
+        let Some(plans) = plans.filter(|_| !kept.is_empty()) else { return Ok(None) };
+        let keeper = Keeper::new(kept, plans.clone())?;
+        let (complete, inbox) = channel();
+        self.disks.push(spawn("keep", move || keeper.run(&inbox))?);
+        Ok(Some(complete))
     }
 
     fn start_receivers(
@@ -308,10 +301,8 @@ impl Recording {
             let stats = Arc::new(Mutex::default());
             let of_thread = |key: &usize| key % threads == number;
             let held = self.rows.iter().enumerate().filter(|(key, _)| of_thread(key));
-            let held = held.filter_map(|(key, row)| match &row.source {
-                StreamSource::Udp(port) => Some(BoundPort::new(key as u32, port.clone())),
-                StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
-            });
+            let held =
+                held.filter_map(|(key, row)| Some(BoundPort::new(key as u32, row.port()?.clone())));
             let copiers = targets.iter().enumerate().filter(|(key, _)| of_thread(key));
             let copiers = copiers.map(|(key, target)| Ok((key as u32, RelaySocket::new(target)?)));
             let thread = ReceivingThread {
@@ -348,7 +339,7 @@ impl Recording {
 
     /// Starts RTSP and RTCP, all on one thread.
     fn start_control(&mut self, options: &RecordOptions) -> Result<(), Error> {
-        let RecordOptions { reports, live: is_live, transport, .. } = *options;
+        let reports = options.reports;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let host = |source| Error::Host { call: "epoll_create", object: "control".into(), source };
         let runtime = runtime.map_err(host)?;
@@ -361,8 +352,9 @@ impl Recording {
         let (listens, listening) = channel();
         let tasks = self.rows.iter().enumerate().map(|(key, row)| StreamControl {
             key,
-            url: row.url.clone(),
-            login: options.logins.get(key).cloned().unwrap_or_default(),
+            url: row.options.url.clone(),
+            shown: row.shown(),
+            login: row.options.login.clone(),
             source: row.source.clone(),
             ports: ports.clone(),
             streams: self.streams.clone(),
@@ -370,9 +362,11 @@ impl Recording {
             receiver: self.receivers[key % self.receivers.len()].0.clone(),
             clock: self.clock,
             reports,
-            is_live,
-            transport,
-            container: options.container(),
+            is_live: row.options.live,
+            is_endless: row.camera().is_some(),
+            transport: row.options.transport,
+            container: row.container(),
+            media: row.options.media,
             stopped: stopped.clone(),
             listens: matches!(row.source, StreamSource::Sdp(_)).then(|| listens.clone()),
         });
@@ -397,99 +391,28 @@ impl Recording {
     }
 }
 
-fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
-    let wrong = |found: String, cure: &str| Error::Setting {
-        setting: RecordSetting::Url,
-        found,
-        cure: cure.to_owned(),
-    };
-    let row =
-        |url: &String| Ok(RecordedInput { url: url.clone(), source: StreamSource::parse(url)? });
-    let rows = options.urls.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
-    if !options.logins.is_empty() && options.logins.len() != rows.len() {
-        let found = format!("{} logins for {} of them", options.logins.len(), rows.len());
-        return Err(wrong(found, "give as many, or none"));
-    }
-    if rows.is_empty() || rows.len() > STREAMS_MAX {
-        return Err(wrong(format!("{} of them", rows.len()), "write 1 to 4096"));
-    }
-    for (index, row) in rows.iter().enumerate() {
-        // Only ports must be distinct: an RTSP source may be recorded twice.
-        let is_same = |other: &RecordedInput| {
-            matches!(row.source, StreamSource::Udp(_)) && other.source == row.source
-        };
-        if rows[..index].iter().any(is_same) {
-            return Err(wrong(row.url.clone(), "it is there twice; write it once"));
-        }
-    }
-    Ok(rows)
-}
-
-/// Refuses sources that cannot be recorded in files of this pattern: only tracks are put into MP4.
-fn check_sources(
-    pattern: &str,
-    options: &RecordOptions,
-    rows: &[RecordedInput],
-) -> Result<(), Error> {
-    if file_names::kind(pattern) != WriterKind::FragmentedMp4 {
-        return Ok(());
-    }
-    let wrong = |cure: String| {
-        let (setting, found) = (RecordSetting::Output, pattern.to_owned());
-        Err(Error::Setting { setting, found, cure })
-    };
-    if let Some(row) = rows.iter().find(|row| matches!(row.source, StreamSource::Udp(_))) {
-        return wrong(format!("{} is a transport stream: name its recording .ts", row.url));
-    }
-    if !options.relay.is_empty() {
-        return wrong("transport streams are relayed: name the recording .ts".to_owned());
-    }
-    let is_file = std::fs::metadata(pattern).map_or(true, |found| found.is_file());
-    if !is_file {
-        return wrong("a pipe or a device takes one file alone: name the recording .ts".to_owned());
-    }
-    Ok(())
-}
-
-/// Refuses a transport that a recorder does not support, or one of the URLs.
-fn check(transport: TransportChoice, rows: &[RecordedInput]) -> Result<(), Error> {
-    let TransportChoice::Only(transport) = transport else { return Ok(()) };
-    let wrong = |cure: String| {
-        let (setting, found) = (RecordSetting::Transport, transport.to_string());
-        Err(Error::Setting { setting, found, cure })
-    };
-    if transport == StreamTransport::Multicast {
-        let cure = "write auto, udp, tcp or http; a group is recorded by udp://GROUP:PORT";
-        return wrong(cure.to_owned());
-    }
-    let checked = rows.iter().try_for_each(|row| client::check_transport(&row.url, transport));
-    match checked {
-        Err(client::Error::Setting { cure, .. }) => wrong(cure),
-        _ => Ok(()),
-    }
-}
-
 fn stream(
     key: usize,
     row: &RecordedInput,
-    options: &RecordOptions,
+    reorder_wait: Duration,
     pool: &Arc<BlockPool>,
     writes: &Sender<WriteCommand>,
 ) -> Mutex<RecordedStream> {
     let (pool, writes) = (pool.clone(), writes.clone());
-    let output = options.output.as_ref().map(|_| match options.container() {
-        TrackContainer::FragmentedMp4(_) => {
+    let output = row.kind().map(|kind| match kind {
+        WriterKind::FragmentedMp4 => {
             RecordOutput::Fragments(FragmentOutput::new(key, pool, writes))
         }
         _ => {
-            RecordOutput::Packets(Box::new(StreamOutput::new(key, pool, writes, options.rotation)))
+            let rotation = row.options.rotation.clone();
+            RecordOutput::Packets(Box::new(StreamOutput::new(key, pool, writes, rotation)))
         }
     });
     let senders = match &row.source {
         StreamSource::Udp(port) => port.sources.clone(),
         StreamSource::Rtsp(_) | StreamSource::Sdp(_) => Vec::new(),
     };
-    Mutex::new(RecordedStream::new(senders, options.reorder_wait, output))
+    Mutex::new(RecordedStream::new(senders, reorder_wait, output))
 }
 
 fn spawn(
@@ -500,7 +423,5 @@ fn spawn(
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed)
 }
 
-/// Bounds the descriptors and the socket memory that are requested from the host.
-const STREAMS_MAX: usize = 4096;
 /// Complete files that may wait for their sync and their plan, besides two per stream.
 const CLOSES_MAX: usize = 64;

@@ -39,8 +39,8 @@ use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
 use client::{
-    ClientLogin, ClientSession, FrameQueue, GrantedSetup, StreamTransport, TrackContainer,
-    TransportChoice,
+    ClientLogin, ClientSession, FrameQueue, GrantedSetup, RecordedMedia, StreamTransport,
+    TrackContainer, TransportChoice,
 };
 use paths::Port;
 use tokio::net::UdpSocket;
@@ -50,7 +50,7 @@ use wire::rtsp::PortPair;
 use wire::rtsp::client::PlayReply;
 
 use crate::receiver_reports::{ReceiverReporter, ReportLink, RtcpStats};
-use crate::receiving_thread::{PortCommand, lock};
+use crate::receiving_thread::{PortCommand, RECEIVER_GONE, add_port, lock};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream, StreamActivity};
 use crate::retry::RefusalKind;
 use crate::session_history::SessionHistory;
@@ -60,6 +60,8 @@ use crate::title::{TitleRange, check_start, is_little, is_nothing};
 /// A source at an RTSP server.
 pub(crate) struct RecordingSession<'a> {
     pub(crate) url: &'a str,
+    /// Its name in the log.
+    pub(crate) shown: &'a str,
     pub(crate) login: &'a ClientLogin,
     pub(crate) key: u32,
     pub(crate) stream: &'a Mutex<RecordedStream>,
@@ -79,10 +81,13 @@ pub(crate) struct RecordingSession<'a> {
     pub(crate) refusal: &'a Mutex<Option<String>>,
     /// True if the server is asked again regardless of an announced end.
     pub(crate) is_live: bool,
+    /// True if it is asked again after any refusal.
+    pub(crate) is_endless: bool,
     /// True if receiver reports are sent for tracks, too.
     pub(crate) reports: bool,
     pub(crate) transport: TransportChoice,
     pub(crate) container: TrackContainer,
+    pub(crate) media: RecordedMedia,
 }
 
 /// Progress of a title over its ended sessions.
@@ -136,9 +141,10 @@ impl RecordingSession<'_> {
             if self.sessions.load(Ordering::Relaxed) > before {
                 wait = BACKOFF_MIN;
             }
-            let asked_in = kind.map_or(wait, |kind| kind.wait(wait));
+            let has_played = self.sessions.load(Ordering::Relaxed) > 0;
+            let asked_in = kind.map_or(wait, |kind| kind.wait(wait, has_played));
             let seconds = asked_in.as_secs();
-            tracing::warn!("{}: {why}; asking again in {seconds} s", self.url);
+            tracing::warn!("{}: {why}; asking again in {seconds} s", self.shown);
             *lock(self.trouble) = Some(why);
             tokio::select! {
                 () = sleep(asked_in) => {}
@@ -179,7 +185,7 @@ impl RecordingSession<'_> {
             }
             SessionEnd::Refused { why, kind } => {
                 let has_played = self.sessions.load(Ordering::Relaxed) > 0;
-                match kind.is_retried(is_live, has_played) {
+                match self.is_endless || kind.is_retried(is_live, has_played) {
                     true => Ok(why),
                     false => Err(self.give_up(why)),
                 }
@@ -189,7 +195,10 @@ impl RecordingSession<'_> {
 
     fn refused(&self, error: client::Error) -> SessionEnd {
         let why = match &error {
-            client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
+            // The command of ffmpeg records all media.
+            client::Error::NoTransportStream { offered, .. }
+                if offered != "nothing" && self.media == RecordedMedia::All =>
+            {
                 let url = match self.login.credentials {
                     Some(_) => self.url.replacen("://", "://USER:PASSWORD@", 1),
                     None => self.url.to_owned(),
@@ -202,7 +211,7 @@ impl RecordingSession<'_> {
     }
 
     fn give_up(&self, why: String) -> bool {
-        tracing::error!("{}: {why}", self.url);
+        tracing::error!("{}: {why}", self.shown);
         *lock(self.refusal) = Some(why);
         true
     }
@@ -272,9 +281,10 @@ impl RecordingSession<'_> {
         transport: StreamTransport,
         history: &mut SessionHistory,
     ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
-        let session = ClientSession::open(self.url, self.login, transport, self.container).await;
-        let mut session = session.map_err(|error| self.refused(error))?;
-        if !session.has_tracks() && self.container != TrackContainer::TransportStream {
+        let (container, media) = (self.container.clone(), self.media);
+        let session = ClientSession::open(self.url, self.login, transport, container, media);
+        let mut session = session.await.map_err(|error| self.refused(error))?;
+        if !session.has_tracks() && self.container.is_mp4() {
             let (why, kind) = (NOT_TRACKS.to_owned(), RefusalKind::Permanent);
             return Err(SessionEnd::Refused { why, kind });
         }
@@ -283,7 +293,7 @@ impl RecordingSession<'_> {
         }
         *lock(self.tracks) = session.recorded().to_vec();
         for reason in session.left_out() {
-            tracing::warn!("{}: left out: {reason}", self.url);
+            tracing::warn!("{}: left out: {reason}", self.shown);
         }
         let set_up = if session.has_tracks() {
             let set_up = session.set_up_tracks(self.reports).await;
@@ -358,13 +368,9 @@ impl RecordingSession<'_> {
     }
 
     fn add(&self, address: SocketAddr) -> Result<(), String> {
-        let (done, answer) = mpsc::channel();
         let port =
             Port { address, sources: Vec::new(), interface: None, buffer_bytes: BUFFER_BYTES };
-        let gone = |_| RECEIVER_GONE.to_owned();
-        self.receiver.send(PortCommand::Add { key: self.key, port, done }).map_err(|_| gone(()))?;
-        // The thread handles commands within tens of milliseconds.
-        answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
+        add_port(&self.receiver, self.key, port)
     }
 
     async fn play(
@@ -390,6 +396,7 @@ impl RecordingSession<'_> {
             }
         };
         self.sessions.fetch_add(1, Ordering::Relaxed);
+        tracing::info!("{}: it plays", self.shown);
         if let Some(asked) = history.start.filter(|_| history.is_resumed()) {
             match check_start(asked, started.range) {
                 Ok(from) => history.resume(self.url, asked, from),
@@ -507,7 +514,7 @@ impl RecordingSession<'_> {
         *byes = rtcp.byes;
         rtcp.byes_refused += 1;
         drop(rtcp);
-        tracing::warn!("{}: BYE, and the stream goes on; it is not believed", self.url);
+        tracing::warn!("{}: BYE, and the stream goes on; it is not believed", self.shown);
         false
     }
 
@@ -545,8 +552,7 @@ impl RecordingSession<'_> {
 
     /// True if tracks are recorded as MP4, and parts of a file have arrived.
     fn is_in_mp4(&self) -> bool {
-        self.container != TrackContainer::TransportStream
-            && lock(self.stream).last_packet().is_some()
+        self.container.is_mp4() && lock(self.stream).last_packet().is_some()
     }
 
     fn activity(&self) -> StreamActivity {
@@ -569,7 +575,6 @@ impl SessionEnd {
 
 const NOT_TRACKS: &str =
     "it sends a transport stream, which is recorded as it is: name the recording .ts";
-const RECEIVER_GONE: &str = "the receiving thread has ended";
 /// RFC 2326 §11.3.12.
 const UNSUPPORTED_TRANSPORT: u16 = 461;
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -583,7 +588,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const PAST_END_MAX: Duration = Duration::from_secs(10);
 /// Time to wait for packets in flight when the server ends a session.
 const SETTLE: Duration = Duration::from_millis(200);
-const ADD_WAIT: Duration = Duration::from_secs(5);
 const PAIRS_TRIED_MAX: u32 = 8;
 /// Smallest advance that counts as progress of a title.
 const PROGRESS_MIN: Duration = Duration::from_secs(1);

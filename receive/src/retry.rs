@@ -11,6 +11,9 @@
 //! | 403; 401: wrong password, none, or no supported login | login | live, once played; slowly |
 //! | no reply to the first request with a password | unanswered | every source; slowly |
 //!
+//! Cameras that are recorded for long are asked again after each refusal, slowly if it is permanent
+//! or of the login: a recorder and its cameras may start at the same time.
+//!
 //! A source is live by the setting of the recording, or if its description announces no end of its
 //! range. An unresolvable host name is temporary, too: a recorder may start before its network,
 //! and so is the time: before its clock is set.
@@ -73,9 +76,11 @@ impl RefusalKind {
     }
 
     /// Time before the server is asked again, where it is `backoff` for others.
-    pub(crate) fn wait(self, backoff: Duration) -> Duration {
+    pub(crate) fn wait(self, backoff: Duration, has_played: bool) -> Duration {
         match self {
             RefusalKind::Login | RefusalKind::Unanswered => backoff.max(LOGIN_WAIT),
+            // Of a source that is asked for ever.
+            RefusalKind::Permanent if !has_played => backoff.max(LOGIN_WAIT),
             _ => backoff,
         }
     }
@@ -125,12 +130,14 @@ mod tests {
         let kind = RefusalKind::of(&error);
         assert!(!kind.is_retried(true, false) && kind.is_retried(true, true));
         let second = Duration::from_secs(1);
-        assert_eq!(kind.wait(second), Duration::from_secs(600));
-        assert_eq!(RefusalKind::Temporary.wait(second), second);
+        assert_eq!(kind.wait(second, true), Duration::from_secs(600));
+        assert_eq!(RefusalKind::Temporary.wait(second, false), second);
+        assert_eq!(RefusalKind::Permanent.wait(second, false), Duration::from_secs(600));
+        assert_eq!(RefusalKind::Permanent.wait(second, true), second);
         let reason = LoginRefusal::Unanswered(String::new());
         let error = Error::Login { peer: String::new(), request: "DESCRIBE".to_owned(), reason };
         let kind = RefusalKind::of(&error);
-        assert!(kind.is_retried(false, false) && kind.wait(second) == LOGIN_WAIT);
+        assert!(kind.is_retried(false, false) && kind.wait(second, true) == LOGIN_WAIT);
     }
 
     #[test]

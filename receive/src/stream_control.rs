@@ -10,14 +10,17 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{ClientLogin, TrackContainer, TransportChoice};
+use client::{ClientLogin, RecordedMedia, TrackContainer, TransportChoice};
+use paths::Port;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::described_source::DescribedSource;
 use crate::receiver_reports;
-use crate::receiving_thread::{PortCommand, Streams};
+use crate::receiving_thread::{PortCommand, Streams, add_port, lock};
 use crate::recording::StreamState;
 use crate::recording_session::RecordingSession;
 use crate::stream_source::StreamSource;
@@ -26,6 +29,7 @@ use crate::stream_source::StreamSource;
 pub(crate) struct StreamControl {
     pub(crate) key: usize,
     pub(crate) url: String,
+    pub(crate) shown: String,
     pub(crate) login: ClientLogin,
     pub(crate) source: StreamSource,
     /// Ports of all streams.
@@ -36,8 +40,10 @@ pub(crate) struct StreamControl {
     pub(crate) clock: ArrivalClock,
     pub(crate) reports: bool,
     pub(crate) is_live: bool,
+    pub(crate) is_endless: bool,
     pub(crate) transport: TransportChoice,
     pub(crate) container: TrackContainer,
+    pub(crate) media: RecordedMedia,
     pub(crate) stopped: watch::Receiver<bool>,
     /// Dropped when the ports of a description are bound.
     pub(crate) listens: Option<Sender<Infallible>>,
@@ -47,6 +53,12 @@ impl StreamControl {
     /// Runs until the task is stopped, or the source has ended.
     pub(crate) async fn run(mut self) {
         let (stream, shared) = (&self.streams[self.key], &self.shared[self.key]);
+        if let StreamSource::Udp(port) = &self.source
+            && self.is_endless
+            && !self.bind(port.clone(), &mut self.stopped.clone()).await
+        {
+            return;
+        }
         match &self.source {
             StreamSource::Udp(port) if self.reports => {
                 let next = port.address.port().wrapping_add(1);
@@ -67,12 +79,15 @@ impl StreamControl {
                     receiver: self.receiver,
                     reports: self.reports,
                     container: self.container,
+                    media: self.media,
+                    is_endless: self.is_endless,
                 };
                 recorded.run(self.stopped, self.listens).await;
             }
             StreamSource::Rtsp(_) => {
                 let asked = RecordingSession {
                     url: &self.url,
+                    shown: &self.shown,
                     login: &self.login,
                     key: self.key as u32,
                     stream,
@@ -86,12 +101,34 @@ impl StreamControl {
                     tracks: &shared.tracks,
                     refusal: &shared.refusal,
                     is_live: self.is_live,
+                    is_endless: self.is_endless,
                     reports: self.reports,
                     transport: self.transport,
                     container: self.container,
+                    media: self.media,
                 };
                 asked.run(self.stopped).await;
             }
         }
     }
+    /// Has the port of a camera bound, as often as is needed; returns false once it is stopped.
+    async fn bind(&self, port: Port, stopped: &mut watch::Receiver<bool>) -> bool {
+        let trouble = &self.shared[self.key].trouble;
+        while let Err(why) = add_port(&self.receiver, self.key as u32, port.clone()) {
+            let before = lock(trouble).replace(why.clone());
+            if before.as_ref() != Some(&why) {
+                let (shown, seconds) = (&self.shown, BIND_WAIT.as_secs());
+                tracing::warn!("{shown}: {why}; trying again every {seconds} s");
+            }
+            tokio::select! {
+                () = sleep(BIND_WAIT) => {}
+                _ = stopped.changed() => return false,
+            }
+        }
+        *lock(trouble) = None;
+        true
+    }
 }
+
+/// Interval between attempts to bind a port, whose address the host may not have yet.
+const BIND_WAIT: Duration = Duration::from_secs(10);

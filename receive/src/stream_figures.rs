@@ -11,6 +11,7 @@ use serde::Serialize;
 use wire::rtp::Reception;
 
 use crate::receiving_thread::lock;
+use crate::recorded_input::RecordedInput;
 use crate::recorded_stream::RecordedStream;
 use crate::recording::StreamState;
 use crate::refused_senders::{RefusedCounts, RefusedSender};
@@ -21,6 +22,9 @@ use crate::refused_senders::{RefusedCounts, RefusedSender};
 pub struct StreamFigures {
     /// URL of the source, as it was given.
     pub url: String,
+    /// Name of a camera that is recorded for long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub camera: Option<String>,
     /// Names of a camera's tracks that are recorded; none for a transport stream.
     pub tracks: Vec<String>,
     /// `rtp`, `ts` (bare), or empty before the form is known.
@@ -104,7 +108,14 @@ pub struct StreamFigures {
     /// Number of files begun.
     pub files: u64,
     /// The current file, or the last.
+    #[serde(serialize_with = "shown_path")]
     pub file: Option<PathBuf>,
+    /// Files of a camera that its rules have deleted, and their bytes.
+    pub files_deleted: u64,
+    /// Bytes of these files.
+    pub bytes_deleted: u64,
+    /// Files of a camera whose program (`on_file`) failed or was not run.
+    pub on_file_failed: u64,
     /// RTCP sender reports received.
     pub sender_reports: u64,
     /// Receiver reports sent.
@@ -170,7 +181,7 @@ pub struct Summary {
 impl StreamFigures {
     /// Figures of one stream now, without those of the receiving thread.
     pub(crate) fn of(
-        url: &str,
+        row: &RecordedInput,
         shared: &StreamState,
         stream: &Mutex<RecordedStream>,
     ) -> StreamFigures {
@@ -188,10 +199,14 @@ impl StreamFigures {
         let (written, rtcp) = (&shared.written, *lock(&shared.rtcp));
         let refusal = lock(&shared.refusal).clone();
         let progress = *lock(&shared.progress);
-        let failure = lock(&written.failure).clone().or(refusal);
+        // A camera's files may be written again after a failure.
+        let has_failed = written.has_failed.load(Ordering::Relaxed);
+        let mended = lock(&written.failure).clone().filter(|_| !has_failed);
+        let failure = lock(&written.failure).clone().filter(|_| has_failed).or(refusal);
         let is_over = shared.is_over.load(Ordering::Relaxed);
         StreamFigures {
-            url: url.to_owned(),
+            url: row.options.url.clone(),
+            camera: row.camera().map(|files| files.camera.clone()),
             tracks: lock(&shared.tracks).clone(),
             form: match (stream.is_bare(), source) {
                 (true, _) => "ts",
@@ -240,6 +255,9 @@ impl StreamFigures {
             written_bytes: written.bytes.load(Ordering::Relaxed),
             files: written.files.load(Ordering::Relaxed),
             file: lock(&written.path).clone(),
+            files_deleted: shared.kept.deleted.load(Ordering::Relaxed),
+            bytes_deleted: shared.kept.deleted_bytes.load(Ordering::Relaxed),
+            on_file_failed: shared.kept.commands_failed.load(Ordering::Relaxed),
             sender_reports: rtcp.sender_reports + tracks.sender_reports,
             reports_sent: rtcp.sent,
             has_sent_bye: rtcp.byes > 0,
@@ -249,10 +267,18 @@ impl StreamFigures {
             repeated_s: progress.repeated.as_secs_f64(),
             has_failed: failure.is_some(),
             ended: failure.or_else(|| is_over.then(|| "complete".to_owned())),
-            trouble: lock(&shared.trouble).clone(),
+            trouble: lock(&shared.trouble).clone().or(mended),
             ..StreamFigures::default()
         }
     }
+}
+
+/// Writes a path as text; one that is not UTF-8 with replacement characters.
+fn shown_path<S: serde::Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
 fn ticks_ms(ticks: u64) -> f64 {
@@ -272,6 +298,7 @@ impl Summary {
                         == 0
                     && stream.dropped_units + stream.dropped_too_early == 0
                     && stream.bytes_dropped_by_disk == 0
+                    && stream.on_file_failed == 0
                     && (stream.files > 0 || !self.writes_files)
             })
     }
@@ -286,6 +313,11 @@ mod tests {
 
     use super::*;
     use crate::recorded_stream::AnnouncedSession;
+    use crate::stream_options::StreamOptions;
+
+    fn row() -> RecordedInput {
+        RecordedInput::new(&StreamOptions::new("rtsp://h/t".to_owned())).unwrap()
+    }
 
     #[test]
     fn a_flood_before_the_answer_to_play_is_a_loss_on_this_host() {
@@ -300,8 +332,7 @@ mod tests {
             is_resumed,
         });
         let summary = |stream: RecordedStream| {
-            let figures =
-                StreamFigures::of("rtsp://h/t", &StreamState::default(), &Mutex::new(stream));
+            let figures = StreamFigures::of(&row(), &StreamState::default(), &Mutex::new(stream));
             let streams = vec![StreamFigures { packets: 1, ..figures }];
             Summary { streams, ..Summary::default() }
         };
@@ -323,8 +354,7 @@ mod tests {
         (counts.sender_reports, counts.dropped_units) = (1, 2);
         stream.add_track_counts(counts);
         stream.add_track_counts(counts);
-        let url = "rtsp://h/t";
-        let figures = StreamFigures::of(url, &StreamState::default(), &Mutex::new(stream));
+        let figures = StreamFigures::of(&row(), &StreamState::default(), &Mutex::new(stream));
         assert_eq!((figures.sender_reports, figures.dropped_units), (2, 4));
         let streams = vec![StreamFigures { packets: 1, ..figures }];
         assert!(!Summary { streams, ..Summary::default() }.is_whole());

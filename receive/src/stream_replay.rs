@@ -101,7 +101,7 @@ impl StreamReplay {
 
     fn collect(&mut self) {
         for order in self.orders.try_iter() {
-            if let WriteCommand::Write { stream, block } = order {
+            if let WriteCommand::Write { stream, block, .. } = order {
                 self.written.extend_from_slice(&block);
                 self.pool.give(stream, block);
             }

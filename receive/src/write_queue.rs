@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use media::{StreamEntry, TS_PACKET_BYTES};
 
@@ -148,8 +148,8 @@ impl PoolState {
 /// Command to the writer.
 #[derive(Debug)]
 pub(crate) enum WriteCommand {
-    /// Append to the stream's file.
-    Write { stream: usize, block: Vec<u8> },
+    /// Append to the stream's file, which began at this time.
+    Write { stream: usize, block: Vec<u8>, file_began: SystemTime },
     /// Write the following blocks to another file.
     Rotate { stream: usize },
     /// The stream has ended.
@@ -169,8 +169,8 @@ pub(crate) struct StreamOutput {
     file_bytes: u64,
     /// Bytes of the tables and parameter sets at its beginning.
     lead_bytes: u64,
-    /// Start times of the file and of the block.
-    file_began: Option<Duration>,
+    /// Start times of the file, on both clocks, and of the block.
+    file_began: Option<(Duration, SystemTime)>,
     block_began: Duration,
     dropped_packets: u64,
 }
@@ -241,7 +241,7 @@ impl StreamOutput {
 
     /// Age of the file.
     fn age(&self, now: Duration) -> Duration {
-        self.file_began.map_or(Duration::ZERO, |began| now.saturating_sub(began))
+        self.file_began.map_or(Duration::ZERO, |(began, _)| now.saturating_sub(began))
     }
 
     /// Bytes up to the end of the block: the block boundary in the file, so that all other blocks
@@ -270,7 +270,10 @@ impl StreamOutput {
         if self.block.is_none() {
             self.block = self.pool.take(self.stream);
             self.block_began = now;
-            self.file_began.get_or_insert(now);
+            if self.file_began.is_none() && self.block.is_some() {
+                self.file_began = Some((now, SystemTime::now()));
+                self.cutter.as_mut().into_iter().for_each(FileCutter::begin_file);
+            }
         }
         let Some(block) = &mut self.block else {
             self.dropped_packets += (packets.len() / TS_PACKET_BYTES) as u64;
@@ -330,8 +333,9 @@ impl StreamOutput {
 
     /// Ends a file that reached its limit without a position where playback can start.
     fn rotate_if_over(&mut self, now: Duration) {
-        let is_over = |cutter: &FileCutter| cutter.is_over(self.bytes(), self.age(now));
-        if self.bytes() > 0 && self.cutter.as_ref().is_some_and(is_over) {
+        let (bytes, age) = (self.bytes(), self.age(now));
+        let is_over = |cutter: &mut FileCutter| cutter.is_over(bytes, age);
+        if bytes > 0 && self.cutter.as_mut().is_some_and(is_over) {
             self.end_file();
         }
     }
@@ -340,9 +344,6 @@ impl StreamOutput {
         self.hand_over();
         let _ = self.orders.send(WriteCommand::Rotate { stream: self.stream });
         (self.file_bytes, self.lead_bytes, self.file_began) = (0, 0, None);
-        if let Some(cutter) = &mut self.cutter {
-            cutter.begin_file();
-        }
     }
 
     /// Hands over the block without the bytes at its end with which the next file may begin. A
@@ -362,7 +363,8 @@ impl StreamOutput {
             return self.pool.put_back(self.stream, block);
         }
         self.pool.hand_over(self.stream);
-        match self.orders.send(WriteCommand::Write { stream: self.stream, block }) {
+        let file_began = self.file_began.map_or_else(SystemTime::now, |(_, began)| began);
+        match self.orders.send(WriteCommand::Write { stream: self.stream, block, file_began }) {
             Ok(()) => self.file_bytes += bytes,
             // The writer ends before its senders only if it has panicked.
             Err(_) => self.dropped_packets += bytes / TS_PACKET_BYTES as u64,
@@ -394,7 +396,7 @@ mod tests {
     /// Returns the sizes of the blocks handed over; `0` is a rotation, `usize::MAX` the end.
     fn sizes(pool: &BlockPool, inbox: &Receiver<WriteCommand>) -> Vec<usize> {
         let size = |order| match order {
-            WriteCommand::Write { stream, block } => {
+            WriteCommand::Write { stream, block, .. } => {
                 let bytes = block.len();
                 pool.give(stream, block);
                 bytes
@@ -424,7 +426,11 @@ mod tests {
 
     #[test]
     fn files_end_at_the_packet_that_fits_or_when_they_are_old() {
-        let rotation = Rotation { bytes: Some(1000), time: Some(Duration::from_secs(10)) };
+        let rotation = Rotation {
+            bytes: Some(1000),
+            time: Some(Duration::from_secs(10)),
+            ..Rotation::default()
+        };
         let (mut output, pool, inbox) = output(8, rotation);
         output.push(&PACKET.repeat(7), Duration::from_secs(1));
         assert_eq!(sizes(&pool, &inbox), [5 * 188, 0]);
@@ -487,7 +493,7 @@ mod tests {
             // The writer empties the queue whenever more than two blocks wait.
             if pool.lock().out.waiting > 2 {
                 for order in inbox.try_iter() {
-                    if let WriteCommand::Write { stream, block } = order {
+                    if let WriteCommand::Write { stream, block, .. } = order {
                         pool.give(stream, block);
                     }
                 }

@@ -5,8 +5,8 @@
 //! are passed to the stream's scanner while they are in the cache, so that a file's plan is ready
 //! when the file is, and the server need not read the file again. A full disk ends a stream: the
 //! file is cut to the last whole packet or fragment, closed and planned, and later packets are
-//! dropped and counted. Costs one write call per block, and one more copy per byte, into the page
-//! cache.
+//! dropped and counted; the stream of a camera that is recorded for long is written again with its
+//! next file. Costs one write call per block, and one more copy per byte, into the page cache.
 //!
 //! Another thread syncs files and stores plans, which may take seconds ([`crate::closer`]). A
 //! bounded number of files waits for it: if files end faster than that, this thread waits, and
@@ -69,6 +69,8 @@ pub(crate) struct StreamFiles {
     kind: WriterKind,
     open: Option<OpenFile>,
     written: Arc<WriteStats>,
+    /// True if a failed stream is written again with its next file.
+    resumes: bool,
 }
 
 struct OpenFile {
@@ -121,6 +123,14 @@ impl FileScan {
         }
     }
 
+    /// True if a whole packet or fragment was fed.
+    fn can_be_played(&self) -> bool {
+        match self {
+            FileScan::Packets(_, bytes) => *bytes > 0,
+            FileScan::Fragments(ends) => ends.has_fragment(),
+        }
+    }
+
     /// Length of the file up to its last whole packet or fragment.
     fn whole_bytes(&self) -> u64 {
         match self {
@@ -143,7 +153,32 @@ impl WriteStats {
 
 impl StreamFiles {
     pub(crate) fn new(names: FileNames, kind: WriterKind, written: Arc<WriteStats>) -> StreamFiles {
-        StreamFiles { names, kind, open: None, written }
+        StreamFiles { names, kind, open: None, written, resumes: false }
+    }
+
+    /// Has a failed stream written again with its next file.
+    pub(crate) fn resuming(self) -> StreamFiles {
+        StreamFiles { resumes: true, ..self }
+    }
+
+    /// Removes the file if nothing of it can be played; returns true then. A file would be left by
+    /// each attempt on a full disk otherwise.
+    fn remove_empty(&mut self) -> bool {
+        let is_empty = |open: &mut OpenFile| open.is_regular && !open.scan.can_be_played();
+        let Some(open) = self.open.take_if(is_empty) else { return false };
+        if let Err(error) = std::fs::remove_file(&open.path) {
+            tracing::error!("unlink {}: {error}", open.path.display());
+        }
+        self.written.files.fetch_sub(1, Ordering::Relaxed);
+        self.written.bytes.fetch_sub(open.scan.whole_bytes(), Ordering::Relaxed);
+        true
+    }
+
+    /// Prepares for the next file.
+    fn begin_next(&self) {
+        if self.resumes {
+            self.written.has_failed.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -160,14 +195,15 @@ impl Writer {
     pub(crate) fn run(mut self, orders: &Receiver<WriteCommand>) {
         for order in orders {
             match order {
-                WriteCommand::Write { stream, block } => {
-                    self.write(stream, &block);
+                WriteCommand::Write { stream, block, file_began } => {
+                    self.write(stream, &block, file_began);
                     self.pool.give(stream, block);
                 }
                 WriteCommand::Rotate { stream } => {
                     // A pipe or device stays open: there is no other file of that name.
-                    let open = self.lanes[stream].as_ref().and_then(|lane| lane.open.as_ref());
-                    if open.is_some_and(|open| open.is_regular) {
+                    let Some(lane) = &self.lanes[stream] else { continue };
+                    lane.begin_next();
+                    if lane.open.as_ref().is_some_and(|open| open.is_regular) {
                         self.close(stream);
                     }
                 }
@@ -179,20 +215,24 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, stream: usize, block: &[u8]) {
+    fn write(&mut self, stream: usize, block: &[u8], file_began: SystemTime) {
         let Some(Some(lane)) = self.lanes.get_mut(stream) else { return };
         let written = lane.written.clone();
         if written.has_failed.load(Ordering::Relaxed) {
             return written.drop_bytes(lane.kind, block.len());
         }
-        let (appended, outcome) = lane.append(block);
+        let (appended, outcome) = lane.append(block, file_began);
         written.bytes.fetch_add(appended as u64, Ordering::Relaxed);
         if let Err((failure, cut_bytes)) = outcome {
             written.bytes.fetch_sub(cut_bytes, Ordering::Relaxed);
             written.drop_bytes(lane.kind, block.len() - appended + cut_bytes as usize);
-            tracing::error!("{failure}; what was written is intact, the stream is ended");
+            let end = if lane.resumes { UNTIL_NEXT } else { ENDED };
+            tracing::error!("{failure}; what was written is intact, {end}");
             *written.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
             written.has_failed.store(true, Ordering::Relaxed);
+            if lane.resumes && lane.remove_empty() {
+                return;
+            }
             return self.close(stream);
         }
         if let (SyncPolicy::Every(every), Some(open)) = (self.sync, &mut lane.open) {
@@ -205,6 +245,7 @@ impl Writer {
         let Some(open) = lane.open.take() else { return };
         if open.is_regular {
             let close = CloseCommand::File {
+                stream,
                 file: open.file,
                 path: open.path,
                 scanner: match open.scan {
@@ -223,13 +264,18 @@ impl StreamFiles {
     /// Appends to the file, which is created if there is none. Returns the number of bytes
     /// appended, in whole packets; if that is not the whole block, the reason, and the bytes of a
     /// fragment that were cut off.
-    fn append(&mut self, block: &[u8]) -> (usize, Result<(), (String, u64)>) {
+    fn append(
+        &mut self,
+        block: &[u8],
+        file_began: SystemTime,
+    ) -> (usize, Result<(), (String, u64)>) {
         let open = match self.open.take() {
             Some(open) => open,
-            None => match self.names.make(SystemTime::now()) {
+            None => match self.names.make(file_began) {
                 Ok(made) => self.begin(made),
                 Err(error) => {
-                    let failure = format!("making a file for a stream: {error}");
+                    let folder = self.names.folder().display();
+                    let failure = format!("making a file in {folder}: {error}");
                     return (0, Err((failure, 0)));
                 }
             },
@@ -252,6 +298,7 @@ impl StreamFiles {
 
     fn begin(&self, made: CreatedFile) -> OpenFile {
         self.written.files.fetch_add(1, Ordering::Relaxed);
+        tracing::info!("{}: begun", made.path.display());
         let mut path = self.written.path.lock().unwrap_or_else(PoisonError::into_inner);
         *path = Some(made.path.clone());
         OpenFile {
@@ -282,6 +329,9 @@ impl OpenFile {
     }
 }
 
+const ENDED: &str = "the stream is ended";
+const UNTIL_NEXT: &str = "and another file is tried soon";
+
 /// Writes as `write_all` does, and also returns the number of bytes written if it fails.
 fn append(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
@@ -302,6 +352,69 @@ mod tests {
 
     use super::*;
     use crate::write_queue::BLOCK_BYTES;
+
+    #[test]
+    fn a_camera_whose_file_could_not_be_made_is_written_again_with_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut camera =
+            crate::camera_files::CameraFiles::new("door".to_owned(), folder.path().join("door"));
+        camera.is_mp4 = false;
+        // A file is in the place of the folder.
+        std::fs::write(&camera.folder, "x").unwrap();
+        let written = Arc::new(WriteStats::default());
+        let files = StreamFiles::new(FileNames::of_camera(&camera), camera.kind(), written.clone());
+        let (closer, closes) = sync_channel(8);
+        let pool = Arc::new(BlockPool::new(8 * BLOCK_BYTES));
+        let lanes = vec![Some(files.resuming())];
+        let mut writer = Writer { lanes, pool, sync: SyncPolicy::Never, closer };
+        let packet = [0x47; TS_PACKET_BYTES];
+        let began = SystemTime::UNIX_EPOCH;
+        for dropped in 1..=2 {
+            writer.write(0, &packet, began);
+            assert!(written.has_failed.load(Ordering::Relaxed));
+            assert_eq!(written.dropped_packets.load(Ordering::Relaxed), dropped);
+        }
+        std::fs::remove_file(&camera.folder).unwrap();
+        std::fs::create_dir(&camera.folder).unwrap();
+        writer.write(0, &packet, began);
+        let (orders, inbox) = channel();
+        orders.send(WriteCommand::Rotate { stream: 0 }).unwrap();
+        let mut block = writer.pool.take(0).expect("there are some");
+        writer.pool.hand_over(0);
+        block.extend_from_slice(&packet);
+        orders.send(WriteCommand::Write { stream: 0, block, file_began: began }).unwrap();
+        drop(orders);
+        writer.run(&inbox);
+        assert!(!written.has_failed.load(Ordering::Relaxed));
+        let Ok(CloseCommand::File { path, .. }) = closes.recv() else { panic!("a file") };
+        assert!(path.ends_with("door/door-19700101T000000Z.ts"), "{path:?}");
+        assert_eq!(std::fs::read(path).unwrap(), packet);
+    }
+
+    #[test]
+    fn a_file_without_a_whole_fragment_is_removed_after_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = StreamFiles::new(
+            FileNames::new("unused.mp4", "a", 0),
+            WriterKind::FragmentedMp4,
+            Arc::default(),
+        )
+        .resuming();
+        for (name, fragment, is_removed) in [("a", false, true), ("b", true, false)] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "x").unwrap();
+            let file = File::open(&path).unwrap();
+            let mut open = files.begin(CreatedFile { file, path: path.clone(), is_regular: true });
+            open.scan.feed(b"\0\0\0\x08moov\0\0\0\x08moof");
+            if fragment {
+                open.scan.feed(b"\0\0\0\x08mdat");
+            }
+            files.open = Some(open);
+            assert_eq!(files.remove_empty(), is_removed, "{name}");
+            assert_eq!((path.exists(), files.open.is_some()), (!is_removed, !is_removed));
+        }
+        assert_eq!(files.written.files.load(Ordering::Relaxed), 1);
+    }
 
     #[test]
     fn files_that_wait_for_the_closer_are_bounded_in_number() {
@@ -325,7 +438,8 @@ mod tests {
             let mut block = pool.take(0).expect("there are as many");
             block.extend_from_slice(&[0x47; TS_PACKET_BYTES]);
             pool.hand_over(0);
-            orders.send(WriteCommand::Write { stream: 0, block }).unwrap();
+            let file_began = SystemTime::UNIX_EPOCH;
+            orders.send(WriteCommand::Write { stream: 0, block, file_began }).unwrap();
             orders.send(WriteCommand::Rotate { stream: 0 }).unwrap();
         }
         drop(orders);

@@ -98,7 +98,10 @@ impl Server {
         let cost = chosen.cpu_s_per_gb(&config.path_costs);
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
         let access = Arc::new(Access::new(Policy::load(&config.access)?));
-        let descriptors = raise_descriptor_limit();
+        let descriptors = paths::raise_descriptor_limit().unwrap_or_else(|error| {
+            tracing::warn!("setrlimit RLIMIT_NOFILE: {error}; serving fewer sessions");
+            paths::descriptor_limit()
+        });
         let limits = Arc::new(Limiter::new(config.limits.clone(), descriptors));
         let folder = Arc::new(Folder::open(&config.folder)?);
         let keys = config.keys.as_ref().map(|source| FilmKeys::open(source, folder.path()));
@@ -336,20 +339,6 @@ impl Server {
         // The pacers have published their final counters.
         meters.report((0, 0), connections, refusals)
     }
-}
-
-/// Raises the soft limit of descriptors to the hard one, since every session and connection takes
-/// one. Returns the new limit.
-fn raise_descriptor_limit() -> u64 {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        limit.current = limit.maximum;
-        if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!("setrlimit RLIMIT_NOFILE: {error}; serving fewer sessions");
-        }
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 const STOP_WAIT: Duration = Duration::from_secs(2);

@@ -68,6 +68,11 @@ impl ClientLogin {
         ClientLogin { credentials, ..ClientLogin::default() }
     }
 
+    /// True if both share the knowledge whether the server accepts the password.
+    pub fn is_shared_with(&self, other: &ClientLogin) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// The login for another server, to which the one of the URL has redirected.
     pub(crate) fn redirected(&self) -> ClientLogin {
         let trust = self.trust.clone();

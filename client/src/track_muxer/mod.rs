@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use media::mux::{MediaWriter, Rotation, TRACKS_MAX, WriterKind};
+use media::mux::{FileStart, MediaWriter, Rotation, TRACKS_MAX, WriterKind};
 use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec, MuxRefusal};
 
@@ -47,11 +47,25 @@ pub struct TrackMuxer {
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
+    /// Arrival of the unit that was written last, relative to the first unit's.
+    last_arrival: Duration,
+    /// Files that have begun in the caller's buffer.
+    file_starts: Vec<MuxedFileStart>,
     /// Time at which the file begins.
     begins: Duration,
     /// Time of the latest unit, from the origin.
     reached: Duration,
     counts: MuxCounts,
+}
+
+/// Start of a file in the buffer of a [`TrackMuxer`]'s caller.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct MuxedFileStart {
+    /// Offset of its first byte.
+    pub offset: usize,
+    /// Arrival of its first unit, by the times of the units since.
+    pub arrived: Instant,
 }
 
 /// Counts of a [`TrackMuxer`].
@@ -97,6 +111,8 @@ impl TrackMuxer {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
+            last_arrival: Duration::ZERO,
+            file_starts: Vec::new(),
             begins: Duration::ZERO,
             reached: Duration::ZERO,
             counts: MuxCounts::default(),
@@ -109,10 +125,24 @@ impl TrackMuxer {
         self.limits = Some(limits);
     }
 
-    /// Removes and returns the offsets in the caller's buffer at which files begin, since the last
-    /// call.
-    pub fn take_file_starts(&mut self) -> Vec<usize> {
-        self.writer.as_mut().map(MediaWriter::take_file_starts).unwrap_or_default()
+    /// Removes and returns the files that have begun in the caller's buffer since the last call.
+    pub fn take_file_starts(&mut self) -> Vec<MuxedFileStart> {
+        self.note_file_starts();
+        std::mem::take(&mut self.file_starts)
+    }
+
+    /// Notes the files that began with the last unit written, or at the end.
+    fn note_file_starts(&mut self) {
+        let Some((writer, first)) = self.writer.as_mut().zip(self.first_arrival) else { return };
+        let reached = first + self.last_arrival;
+        let starts =
+            writer.take_file_starts().into_iter().map(|FileStart { offset, age, .. }| {
+                // The times of a sender may be hours apart: they do not tell when a unit arrived.
+                let arrived =
+                    reached.checked_sub(age).filter(|_| age <= AGE_MAX).unwrap_or(reached);
+                MuxedFileStart { offset, arrived }
+            });
+        self.file_starts.extend(starts);
     }
 
     /// The kind of the files.
@@ -257,7 +287,7 @@ impl TrackMuxer {
         match MediaWriter::behind(self.begins, self.kind, &codecs) {
             Ok(mut writer) => {
                 writer.set_languages(&languages);
-                if let Some(limits) = self.limits {
+                if let Some(limits) = self.limits.clone() {
                     writer.rotate(limits);
                 }
                 self.writer = Some(writer);
@@ -375,6 +405,7 @@ impl TrackMuxer {
         };
         let rate = clock.rate_hz();
         let step = clock.push(unit, arrival);
+        self.last_arrival = self.last_arrival.max(arrival);
         let mut refusals = Vec::new();
         for unit in step.units {
             let reached = unit.time.max(0) as f64 / f64::from(rate);
@@ -382,6 +413,7 @@ impl TrackMuxer {
             refusals.extend(writer.push(number, unit, out).err());
         }
         refusals.iter().for_each(|refusal| self.note(refusal));
+        self.note_file_starts();
         if let Some(by_s) = step.jump_s {
             self.counts.clock_jumps += 1;
             // Earlier reports do not apply to the new clock.
@@ -473,6 +505,8 @@ const CODECS_WAIT: Duration = Duration::from_secs(10);
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
 /// Half a picture: a smaller offset is imperceptible, and within the precision of reports.
 const STEP_S_MIN: f64 = 0.02;
+/// Longest media time of a file that begins: twice as long as its start waits for parameters.
+const AGE_MAX: Duration = Duration::from_secs(60);
 const WAITING_BYTES_MAX: usize = 64 << 20;
 const FAULTS_MAX: usize = 16;
 

@@ -20,7 +20,7 @@ mod pcm;
 mod sound;
 
 use crate::AccessUnit;
-use crate::tracks::{Codec, SAMPLE_BYTES_MAX};
+use crate::tracks::{Codec, SAMPLE_BYTES_MAX, TrackMedia};
 
 pub use offer::DepayloadRefusal;
 
@@ -210,6 +210,14 @@ impl Depayloader {
             Format::Aac(format) => Some(format.codec()),
             Format::Frames(format) => format.codec(),
             Format::Pcm(format) => Some(format.codec()),
+        }
+    }
+
+    /// Medium of the units.
+    pub fn media(&self) -> TrackMedia {
+        match &self.format {
+            Format::Nal(_) | Format::Av1(_) => TrackMedia::Video,
+            Format::Aac(_) | Format::Frames(_) | Format::Pcm(_) => TrackMedia::Audio,
         }
     }
 

@@ -22,10 +22,12 @@
 //! Sources: ISO/IEC 14496-12 §8.8 (fragments).
 //! Does not write an index (`mfra`, `sidx`): demuxers read live recordings without one.
 
+use std::time::Duration;
+
 use mp4_atom::{Mfhd, Moof, Tfdt, Tfhd, Traf, Trun, TrunEntry};
 
 use super::entries;
-use super::file_split::{FileSplit, Rotation};
+use super::file_split::{FileSplit, Rotation, time_from};
 use super::fmp4_track::Track;
 use super::input::TimedUnit;
 use super::movie_header::{OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put, write_movie_header};
@@ -72,8 +74,18 @@ pub struct Fmp4Writer {
     oldest: Option<i64>,
     /// The current file of a recording; `None` if all units go into one file.
     split: Option<FileSplit>,
-    /// Offsets in the caller's buffer at which files began.
-    file_starts: Vec<usize>,
+    /// Files that began in the caller's buffer.
+    file_starts: Vec<FileStart>,
+}
+
+/// Start of a file of a recording in the caller's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileStart {
+    /// Offset of its first byte.
+    pub offset: usize,
+    /// Media time from its first unit to the latest one that was pushed.
+    pub age: Duration,
 }
 
 impl Fmp4Writer {
@@ -110,9 +122,9 @@ impl Fmp4Writer {
         self.split = Some(FileSplit::new(limits));
     }
 
-    /// Removes and returns the offsets in `out` at which files begin, since the last call: they
+    /// Removes and returns the files that have begun since the last call: their offsets in `out`
     /// hold as long as the same buffer is passed, from which nothing is removed.
-    pub fn take_file_starts(&mut self) -> Vec<usize> {
+    pub fn take_file_starts(&mut self) -> Vec<FileStart> {
         std::mem::take(&mut self.file_starts)
     }
 
@@ -182,6 +194,12 @@ impl Fmp4Writer {
         // A later unit may change the parameters.
         about.describe();
         let ticks = about.input.ticks(time);
+        // The times of the other tracks may be hours apart from those of the leading one.
+        let leading = self.tracks[self.leading].input.newest().filter(|_| track != self.leading);
+        if let Some(split) = &mut self.split {
+            // Requests before the first file are for that one.
+            split.unit_arrived(leading.map_or(ticks, |newest| newest + 1), self.newest.is_none());
+        }
         self.newest = Some(self.newest.map_or(ticks, |newest| newest.max(ticks)));
         self.oldest = Some(self.oldest.map_or(ticks, |oldest| oldest.min(ticks)));
         Ok(())
@@ -246,21 +264,29 @@ impl Fmp4Writer {
     fn is_file_over(&mut self) -> bool {
         let unwritten = self.unwritten_bytes();
         let leading = &self.tracks[self.leading];
-        let next = leading.last.as_ref().map(|unit| leading.input.ticks(unit.decode));
+        let ticks = |unit: &TimedUnit| {
+            (leading.input.ticks(unit.decode), leading.input.ticks(unit.presented))
+        };
+        let next = leading.last.as_ref().map(ticks);
         let first = leading.samples.first().map(|(unit, _)| leading.input.ticks(unit.decode));
-        let Some((split, next)) = self.split.as_mut().zip(next) else { return false };
+        let Some((split, (next, presented))) = self.split.as_mut().zip(next) else { return false };
         if !self.has_begun {
             // The file begins with the fragment that ends here.
             split.begin(first.unwrap_or(next));
         }
         let has_changed = || self.tracks.iter().any(Track::has_changed);
-        split.ends_before_key(next, unwritten) || split.may_change(next) && has_changed()
+        split.ends_before_key(next, presented, unwritten) || split.may_change(next) && has_changed()
     }
 
     /// Ends the file: the next fragment begins another one.
     fn end_file(&mut self) {
         (self.has_begun, self.fragment) = (false, 0);
-        self.split.as_mut().into_iter().for_each(FileSplit::end);
+        let leading = &self.tracks[self.leading];
+        let next = leading.last.as_ref().map(|unit| leading.input.ticks(unit.presented));
+        let next = next.or_else(|| self.begin_ticks());
+        if let Some((split, next)) = self.split.as_mut().zip(next) {
+            split.end(next);
+        }
         for track in &mut self.tracks {
             track.entry = None;
             track.describe();
@@ -305,7 +331,7 @@ impl Fmp4Writer {
                 return;
             }
             self.begin(out);
-        } else if self.split.as_ref().is_some_and(|split| self.is_file_full(split)) {
+        } else if self.is_file_full() {
             self.end_file();
             self.begin(out);
         }
@@ -325,8 +351,9 @@ impl Fmp4Writer {
     }
 
     /// True if the file ends before the next fragment, wherever that begins.
-    fn is_file_full(&self, split: &FileSplit) -> bool {
-        self.begin_ticks().is_some_and(|at| split.ends_before(at, self.unwritten_bytes()))
+    fn is_file_full(&self) -> bool {
+        let split = self.split.as_ref().zip(self.begin_ticks());
+        split.is_some_and(|(split, at)| split.ends_before(at, self.unwritten_bytes()))
     }
 
     /// Most bytes of the current fragment.
@@ -376,7 +403,8 @@ impl Fmp4Writer {
             // Sound may lag behind the pictures that begin the file.
             split.begin(leading.first().map_or(origin, |first| leading.input.ticks(first)));
             split.add_bytes(out.len() - begins_at);
-            self.file_starts.push(begins_at);
+            let age = time_from(origin, self.newest.unwrap_or(origin));
+            self.file_starts.push(FileStart { offset: begins_at, age });
         }
     }
 }

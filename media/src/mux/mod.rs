@@ -36,8 +36,8 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use entries::describe;
-pub use file_split::{GroupBytes, Rotation};
-pub use fmp4::Fmp4Writer;
+pub use file_split::{FileRequest, GroupBytes, Rotation};
+pub use fmp4::{FileStart, Fmp4Writer};
 pub(crate) use movie_header::{
     OTHER_SAMPLE, SYNC_SAMPLE, TrackHeader, put as put_box, write_movie_header,
 };
@@ -143,9 +143,8 @@ impl MediaWriter {
         }
     }
 
-    /// Removes and returns the offsets in `out` at which files begin: see
-    /// [`Fmp4Writer::take_file_starts`].
-    pub fn take_file_starts(&mut self) -> Vec<usize> {
+    /// Removes and returns the files that have begun: see [`Fmp4Writer::take_file_starts`].
+    pub fn take_file_starts(&mut self) -> Vec<FileStart> {
         match self {
             MediaWriter::Fmp4(writer) => writer.take_file_starts(),
             MediaWriter::Ts(_) => Vec::new(),

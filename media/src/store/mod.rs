@@ -20,6 +20,7 @@ mod files;
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -153,9 +154,23 @@ impl PlanStore {
         Ok(())
     }
 
+    /// Removes what is stored of a file that was deleted; `path` as in [`keep`](Self::keep).
+    pub fn forget(&self, path: &Path) {
+        for kind in [PLAN, ELEMENTARY] {
+            if let Some(stored) = self.stored_path(path.as_os_str().as_bytes(), kind) {
+                // Most files have no such part.
+                let _ = std::fs::remove_file(stored);
+            }
+        }
+    }
+
     fn plan_path(&self, key: &PlanKey, kind: &str) -> Option<PathBuf> {
+        self.stored_path(&key.path, kind)
+    }
+
+    fn stored_path(&self, path: &[u8], kind: &str) -> Option<PathBuf> {
         let folder = self.folder.as_ref().ok()?;
-        Some(folder.join(PLANS).join(format!("{}.{kind}", file_name(&key.path))))
+        Some(folder.join(PLANS).join(format!("{}.{kind}", file_name(path))))
     }
 }
 

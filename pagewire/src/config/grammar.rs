@@ -13,6 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, Error};
 
 use super::faults::Faults;
+use super::reader::without_password;
 
 /// Parses a text; the table is a guess where the text has faults.
 pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults<'_>) -> Spanned<DeTable<'t>> {
@@ -63,8 +64,8 @@ fn twice(text: &str, place: Range<usize>) -> String {
     let path = &text[begin..place.end].trim_start().trim_start_matches('[').trim();
     let cure = match path.split_once('.') {
         _ if line.starts_with("[[") => format!("write it [[{}]] each time", shown(path)),
-        Some(("channel", name)) if !name.contains('.') => {
-            "give each channel its own name".to_owned()
+        Some((of @ ("channel" | "camera"), name)) if !name.contains('.') => {
+            format!("give each {of} its own name")
         }
         _ => format!("leave one out, or write [[{}]] for each item of a list", shown(path)),
     };
@@ -96,7 +97,7 @@ fn end_of_line(text: &str, from: usize) -> usize {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_CHARS_MAX).collect()
+    without_password(text).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 const DUPLICATE: &str = "duplicate key";

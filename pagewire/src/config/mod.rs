@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files of `pagewire serve --config FILE` and `pagewire load --scenario FILE`, read into
-//! checked settings.
+//! The files of `pagewire serve --config FILE`, `pagewire receive --config FILE` and `pagewire load
+//! --scenario FILE`, read into checked settings.
 //!
 //! A file is judged as a whole: every fault is reported with its line, so that one reading of the
 //! messages is enough to correct the file. Unknown keys are faults: a misspelt setting would
@@ -9,10 +9,10 @@
 //!
 //! Modules that read: `faults` (findings with lines), `grammar` (text to tables), `reader` (typed
 //! values of a table), `keys` (flags as keys), `settings` (values of keys), `channels`
-//! (`[channel.NAME]`), `access` (`[[access]]`, `[groups]`), `scenario` (the file of `load`),
-//! `nearest` (the known key that a misspelt one is close to). Modules that combine: `sources`
-//! (command line, environment, file), `relations` (rules between settings). Modules of `pagewire
-//! config`: `verbs`, `check`, `show`, `schema`, `example`.
+//! (`[channel.NAME]`), `access` (`[[access]]`, `[groups]`), `cameras` (the file of `receive`),
+//! `scenario` (the file of `load`), `nearest` (the known key that a misspelt one is close to).
+//! Modules that combine: `sources` (command line, environment, file), `relations` (rules between
+//! settings). Modules of `pagewire config`: `verbs`, `check`, `show`, `schema`, `example`.
 //!
 //! Cost: one pass over a file of 1 MiB at most, before the server opens anything.
 //!
@@ -20,6 +20,7 @@
 //! name files that are added later.
 
 mod access;
+mod cameras;
 mod channels;
 mod check;
 mod example;
@@ -69,7 +70,7 @@ pub(crate) struct FileConfig {
 /// # Errors
 /// Every fault of the file, one text each, in order of lines; at most [`faults::FAULTS_MAX`].
 pub(crate) fn read(path: &Path) -> Result<FileConfig, Vec<String>> {
-    let (shown, text) = text_of("--config", path)?;
+    let FileText { shown, text, .. } = text_of("--config", path)?;
     // Without a current folder a relative path stays as it is.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     parse(&shown, &text, path.parent().unwrap_or(Path::new("/")))
@@ -80,25 +81,47 @@ pub(crate) fn read(path: &Path) -> Result<FileConfig, Vec<String>> {
 /// # Errors
 /// As for [`read`].
 pub(crate) fn read_scenario(path: &Path) -> Result<Scenario, Vec<String>> {
-    let (shown, text) = text_of("--scenario", path)?;
+    let FileText { shown, text, .. } = text_of("--scenario", path)?;
     scenario::parse(&shown, &text)
 }
 
-/// Reads the file that an option names; returns its name in messages, and its text.
-fn text_of(option: &str, path: &Path) -> Result<(String, String), Vec<String>> {
+/// Reads the cameras of a recorder, in the order of the file, and their logins.
+///
+/// # Errors
+/// As for [`read`]. No text repeats a password.
+pub(crate) fn read_cameras(path: &Path) -> Result<Vec<receive::StreamOptions>, Vec<String>> {
+    let file = text_of("--config", path)?;
+    // Without a current folder a relative path stays as it is.
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    cameras::parse(&file, path.parent().unwrap_or(Path::new("/")))
+}
+
+/// A file as it is read.
+struct FileText {
+    /// Name in messages.
+    shown: String,
+    text: String,
+    /// Mode of a file that others than its owner can use.
+    mode_for_others: Option<u32>,
+}
+
+/// Reads the file that an option names.
+fn text_of(option: &str, path: &Path) -> Result<FileText, Vec<String>> {
     let shown = path.display().to_string();
     let unread = |found: &dyn std::fmt::Display| {
         vec![format!("{option} {shown}: {found}; name a file that can be read")]
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| unread(&error))?;
+    let metadata = file.metadata().map_err(|error| unread(&error))?;
+    let mode_for_others = crate::login::mode_for_others(&metadata);
     let limit = FILE_BYTES_MAX as u64 + 1;
     file.take(limit).read_to_end(&mut bytes).map_err(|error| unread(&error))?;
     if bytes.len() > FILE_BYTES_MAX {
         return Err(unread(&format!("larger than {FILE_BYTES_MAX} bytes")));
     }
     match String::from_utf8(bytes) {
-        Ok(text) => Ok((shown, text)),
+        Ok(text) => Ok(FileText { shown, text, mode_for_others }),
         Err(error) => {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
@@ -134,6 +157,11 @@ fn parse(shown: &str, text: &str, base: &Path) -> Result<FileConfig, Vec<String>
             (_, Some(known)) => {
                 config.settings.extend(settings::read(&mut reader, known, value, base));
             }
+            ("camera", None) => reader.faults.add(
+                Some(key.span()),
+                "camera: of a recorder; check its file by pagewire receive --config FILE --check"
+                    .to_owned(),
+            ),
             (other, None) => {
                 let flags = keys::all().iter().map(|key| key.name.as_str());
                 let known: Vec<&str> = flags.chain(TABLES.iter().copied()).collect();
@@ -148,7 +176,7 @@ fn parse(shown: &str, text: &str, base: &Path) -> Result<FileConfig, Vec<String>
 const CHANNEL: &str = "channel";
 /// Keys of the file that are not flags.
 const TABLES: &[&str] = &[CHANNEL, access::ACCESS, access::GROUPS];
-/// Enough for thousands of channels; a larger file is a mistake, such as a film.
+/// Enough for thousands of channels or cameras; a larger file is a mistake, such as a film.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

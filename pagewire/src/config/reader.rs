@@ -34,6 +34,8 @@ pub(super) enum Expected {
     Groups,
     Rules,
     UserGroups,
+    Amount,
+    Cameras,
 }
 
 impl Expected {
@@ -51,6 +53,8 @@ impl Expected {
             Expected::Groups => "write tables [[group]]",
             Expected::Rules => "write tables [[access]]",
             Expected::UserGroups => "write a table [groups] of lists of users",
+            Expected::Amount => "write a number, such as 2.5",
+            Expected::Cameras => "write tables [camera.NAME]",
         }
     }
 }
@@ -65,7 +69,7 @@ impl<'a> Reader<'a, '_> {
             }
             None => format!("write one of {}", known.join(", ")),
         };
-        let key: String = key.chars().take(SHOWN_CHARS_MAX).collect();
+        let key: String = without_password(key).chars().take(SHOWN_CHARS_MAX).collect();
         let of = if table.is_empty() { String::new() } else { format!("{table}: ") };
         self.faults.add(Some(place), format!("{of}{key}: no such setting; {cure}"));
     }
@@ -132,11 +136,21 @@ impl<'a> Reader<'a, '_> {
         Some(i64::from_str_radix(number.as_str(), number.radix()).unwrap_or(limit))
     }
 
-    /// Reads a number that may have decimals.
+    /// Reads a number of seconds that may have decimals.
     pub(super) fn decimal(&mut self, setting: &str, value: &Spanned<DeValue<'_>>) -> Option<f64> {
+        self.decimal_of(setting, value, Expected::Seconds)
+    }
+
+    /// Reads a number that may have decimals; `expected` is its unit.
+    pub(super) fn decimal_of(
+        &mut self,
+        setting: &str,
+        value: &Spanned<DeValue<'_>>,
+        expected: Expected,
+    ) -> Option<f64> {
         let number = decimal(value.get_ref());
         if number.is_none() {
-            self.mismatch(setting, value, Expected::Seconds);
+            self.mismatch(setting, value, expected);
         }
         number
     }
@@ -210,10 +224,18 @@ impl<'a> Reader<'a, '_> {
         array
     }
 
-    /// Returns the first line of a value, as the file has it.
+    /// Returns the first line of a value, as the file has it, without a password.
     fn as_written(&self, place: Range<usize>) -> String {
-        let line = self.text.get(place).unwrap_or_default().lines().next().unwrap_or_default();
-        line.chars().take(SHOWN_CHARS_MAX).collect()
+        let written = client::without_userinfo(self.text.get(place).unwrap_or_default());
+        written.lines().next().unwrap_or_default().chars().take(SHOWN_CHARS_MAX).collect()
+    }
+}
+
+/// Returns a key or name of the file for messages, without user and password where it is a URL.
+pub(super) fn without_password(text: &str) -> String {
+    match text.contains("://") {
+        true => client::without_userinfo(text),
+        false => text.to_owned(),
     }
 }
 

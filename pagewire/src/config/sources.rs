@@ -380,7 +380,7 @@ fn values(key: &Key, value: &OsStr) -> Result<Vec<OsString>, String> {
 
 /// Reads the value of a secret from its file: one line.
 fn secret(path: &Path) -> Result<OsString, String> {
-    let (_, text) = super::text_of("", path).map_err(|faults| {
+    let super::FileText { text, .. } = super::text_of("", path).map_err(|faults| {
         let fault = faults.into_iter().next().unwrap_or_default();
         fault.split_once(": ").map_or(fault.clone(), |(_, reason)| reason.to_owned())
     })?;

@@ -132,6 +132,10 @@ fn values_of_another_type_are_refused_with_the_right_one() {
         let found = faults(&NEWS.replacen(old, new, 1));
         assert!(found[0].contains(&format!("pagewire.toml:{expected}")), "{found:?}: {expected}");
     }
+    let found = faults("[camera.door]\n");
+    let words =
+        "pagewire.toml:1: camera: of a recorder; check its file by pagewire receive --config";
+    assert!(found[0].starts_with(words), "{found:?}");
     let found = faults("channel = 5\n");
     assert_eq!(found, ["pagewire.toml:1: channel = 5: an integer; write tables [channel.NAME]"]);
     let found = faults("[channel]\nnews = 5\n");

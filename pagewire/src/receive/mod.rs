@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ::receive::{
-    Error, ReceiveCost, RecordOptions, RecordSetting, Recording, Rotation, Summary, SyncPolicy,
+    Error, ReceiveCost, RecordOptions, RecordSetting, Recording, Rotation, StreamOptions,
+    StreamOutputFiles, Summary, SyncPolicy,
 };
 use clap::Args;
 use indicatif::ProgressBar;
@@ -31,8 +32,16 @@ pub(crate) struct Options {
     /// rtsp://[USER:PASSWORD@]HOST/PATH, rtsps:// over TLS (write / # ? % in a password as %2F %23
     /// %3F %25). A camera's H.264, H.265, AAC, Opus, MPEG audio, AC-3 and E-AC-3 are recorded as a
     /// transport stream (.ts) or MP4, AV1 and PCM (G.711) in MP4 alone.
-    #[arg(required_unless_present = "sdp", value_name = "URL")]
+    #[arg(required_unless_present_any = ["sdp", "config"], value_name = "URL")]
     urls: Vec<String>,
+    /// Records the cameras of a file, for years: each in its own folder, in files that begin by the
+    /// clock, of which the oldest are deleted by age, bytes and free space (docs/receiving.md
+    /// lists its keys).
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_STREAMS)]
+    config: Option<PathBuf>,
+    /// Checks the file of --config, lists its cameras, and records nothing.
+    #[arg(long, requires = "config")]
+    check: bool,
     /// A session description of tracks that somebody sends, as `ffmpeg -sdp_file` writes it; may be
     /// given several times.
     #[arg(long, value_name = "FILE")]
@@ -90,6 +99,11 @@ pub(crate) struct Options {
     /// a session by UDP brings no packet; with rtsps:// only TCP.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     transport: client::TransportChoice,
+    /// Tracks of a camera that are recorded: all, video (without its sound) or audio. The camera is
+    /// not asked for the others. With video or audio, sources that send a transport stream are
+    /// refused: nothing of it can be left out.
+    #[arg(long, value_name = "MEDIA", default_value = "all")]
+    tracks: client::RecordedMedia,
     #[command(flatten)]
     login: LoginOptions,
     /// Sends no RTCP receiver reports.
@@ -108,11 +122,26 @@ pub(crate) fn run(options: Options) -> ExitCode {
     });
     // A file at its size limit is treated as a full disk; the signal would end the program.
     let _file_size = ignore_file_size_signal();
-    let wanted = match wanted(&options) {
-        Ok(wanted) => wanted,
-        Err(fault) => return crate::wrong(&fault),
+    let streams = match &options.config {
+        Some(path) => match crate::config::read_cameras(path) {
+            Ok(streams) => streams,
+            Err(faults) => {
+                for fault in &faults {
+                    crate::wrong(fault);
+                }
+                return ExitCode::from(2);
+            }
+        },
+        None => match streams(&options) {
+            Ok(streams) => streams,
+            Err(fault) => return crate::wrong(&fault),
+        },
     };
-    let recording = match Recording::start(&wanted) {
+    if options.check {
+        output::print(table::cameras(&streams));
+        return ExitCode::SUCCESS;
+    }
+    let recording = match Recording::start(&wanted(&options, streams)) {
         Ok(recording) => recording,
         Err(error) => return failed(&error),
     };
@@ -141,30 +170,48 @@ pub(crate) fn run(options: Options) -> ExitCode {
     if summary.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn wanted(options: &Options) -> Result<RecordOptions, String> {
+/// Returns the streams of the command line.
+///
+/// # Errors
+/// A fault of a URL or a login.
+fn streams(options: &Options) -> Result<Vec<StreamOptions>, String> {
     let described =
         options.sdp.iter().map(|path| format!("{}{}", ::receive::SDP_SCHEME, path.display()));
     let mut urls: Vec<String> = options.urls.iter().cloned().chain(described).collect();
     let logins = options.login.take_off(&mut urls)?;
-    let mut wanted = RecordOptions::new(urls);
-    wanted.logins = logins;
     let usual = || options.relay.is_empty().then(|| "{stream}-{time}.ts".to_owned());
-    wanted.output = options.output.clone().or_else(usual);
+    let output = options.output.clone().or_else(usual);
+    let output = output.map_or(StreamOutputFiles::None, StreamOutputFiles::Pattern);
+    let (bytes, time) = (options.rotate_bytes, options.rotate_seconds);
+    let stream = |(url, login)| {
+        let mut stream = StreamOptions::new(url);
+        stream.login = login;
+        stream.output = output.clone();
+        stream.rotation = Rotation { bytes, time, ..Rotation::default() };
+        stream.live = options.live;
+        stream.transport = options.transport;
+        stream.media = options.tracks;
+        stream
+    };
+    Ok(urls.into_iter().zip(logins).map(stream).collect())
+}
+
+fn wanted(options: &Options, streams: Vec<StreamOptions>) -> RecordOptions {
+    let writes_files =
+        streams.iter().any(|stream| !matches!(stream.output, StreamOutputFiles::None));
+    let mut wanted = RecordOptions::new(streams);
     wanted.relay = options.relay.clone();
-    wanted.rotation = Rotation { bytes: options.rotate_bytes, time: options.rotate_seconds };
     wanted.sync = options.sync;
     wanted.cache = options.cache.clone();
     wanted.queue_bytes = options.queue_mib << 20;
     wanted.reorder_wait = Duration::from_millis(options.reorder_ms);
     wanted.path = options.path.clone();
-    if wanted.output.is_some() && options.path.split(',').any(|name| name.trim() == "auto") {
+    if writes_files && options.path.split(',').any(|name| name.trim() == "auto") {
         wanted.costs = costs();
     }
     wanted.threads = options.threads;
     wanted.reports = !options.no_reports;
-    wanted.live = options.live;
-    wanted.transport = options.transport;
-    Ok(wanted)
+    wanted
 }
 
 /// Measures the CPU costs of the receive paths on this machine. Returns none, and logs a warning,
@@ -200,7 +247,8 @@ fn costs() -> Vec<ReceiveCost> {
 fn watch(recording: Recording, options: &Options, stop: &AtomicBool) -> Summary {
     let end = options.seconds.map(|seconds| Instant::now() + seconds);
     let is_terminal = std::io::stderr().is_terminal();
-    let every = if is_terminal { SHOW_EVERY } else { TELL_EVERY };
+    let tell_every = if options.config.is_some() { TELL_SERVICE_EVERY } else { TELL_EVERY };
+    let every = if is_terminal { SHOW_EVERY } else { tell_every };
     let mut live = is_terminal.then(table::Live::new);
     let mut before = recording.summary();
     let mut show_at = Instant::now() + every;
@@ -253,6 +301,8 @@ fn flag(setting: RecordSetting) -> &'static str {
         RecordSetting::Path => "--path",
         RecordSetting::Relay => "--relay",
         RecordSetting::Transport => "--transport",
+        RecordSetting::Tracks => "--tracks",
+        RecordSetting::FreeSpace => "keep_free_gb",
         _ => "URL",
     }
 }
@@ -267,9 +317,27 @@ fn sync(text: &str) -> Result<SyncPolicy, String> {
     }
 }
 
+/// Options of streams that the file of `--config` has for each camera.
+const OF_STREAMS: [&str; 13] = [
+    "urls",
+    "sdp",
+    "output",
+    "rotate_bytes",
+    "rotate_seconds",
+    "relay",
+    "live",
+    "transport",
+    "tracks",
+    "credentials",
+    "allow_basic",
+    "ca",
+    "fingerprint",
+];
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Interval in the log of a service.
+const TELL_SERVICE_EVERY: Duration = Duration::from_secs(600);
 /// Signal number by signal(7); MIPS differs.
 const SIGXFSZ: i32 = 25;
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use ::receive::{StreamFigures, Summary};
+use ::receive::{StreamFigures, StreamOptions, StreamOutputFiles, Summary};
 use client::counted;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
@@ -81,7 +81,7 @@ fn row(before: &StreamFigures, now: &StreamFigures, seconds: f64) -> String {
     let file = file.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     format!(
         "{:<26} {:>9} {:>8.0} {:>7.2} {:>7} {:>6} {:>6} {:>10.2} {:>7} {:>7.2} {:>8}  {}",
-        cut(&now.url, 26),
+        cut(now.camera.as_deref().unwrap_or(&now.url), 26),
         now.ssrc.as_deref().unwrap_or(now.form),
         rate(|stream| stream.packets),
         rate(|stream| stream.payload_bytes) * 8e-6,
@@ -102,12 +102,31 @@ fn cut(text: &str, chars_max: usize) -> &str {
     text.char_indices().nth(surplus).map_or("", |(at, _)| &text[at..])
 }
 
+/// Formats the cameras of a configuration, a line each.
+pub(super) fn cameras(streams: &[StreamOptions]) -> String {
+    let mut text = String::new();
+    for stream in streams {
+        let StreamOutputFiles::Camera(files) = &stream.output else { continue };
+        let form = if files.is_mp4 { "mp4" } else { "ts" };
+        let login = if stream.login.credentials.is_some() { " with a password" } else { "" };
+        let (camera, url) = (Escaped(&files.camera), Escaped(&stream.url));
+        let folder = files.folder.display();
+        let _ = writeln!(text, "{camera}: {url}{login}, {form} in {}", Escaped(folder));
+    }
+    let count = counted(streams.len() as u64, "camera", "cameras");
+    let _ = writeln!(text, "{count}, nothing is wrong");
+    text
+}
+
 /// Formats the final report for people; leaves out counts of zero.
 pub(super) fn verdict(summary: &Summary) -> String {
     let mut text = line(&Summary::default(), summary);
     text.push('\n');
     for stream in &summary.streams {
         let sender = stream.sender.as_deref().unwrap_or("nobody");
+        if let Some(camera) = &stream.camera {
+            let _ = write!(text, "camera {}: ", Escaped(camera));
+        }
         let _ = write!(text, "{} from {}", Escaped(&stream.url), Escaped(sender));
         if stream.sources_followed > 1 {
             let changes = counted(stream.sources_followed - 1, "change", "changes");
@@ -142,6 +161,8 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.dropped_by_disk, "TS packet dropped by the disk", DROPPED_BY_DISK),
             (stream.bytes_dropped_by_disk, BYTE_DROPPED, BYTES_DROPPED),
             (stream.dropped_units, DROPPED_UNIT, DROPPED_UNITS),
+            (stream.files_deleted, "old file deleted", "old files deleted"),
+            (stream.on_file_failed, "file that on_file failed with", ON_FILE_FAILED),
             (stream.dropped_by_relay, "dropped by the relay", "dropped by the relay"),
             (stream.dropped_too_early, TOO_EARLY, TOO_EARLY),
         ] {
@@ -190,6 +211,7 @@ const BYTE_DROPPED: &str = "byte dropped by the disk";
 const BYTES_DROPPED: &str = "bytes dropped by the disk";
 const DROPPED_UNIT: &str = "unit of its tracks dropped: this host was too slow";
 const DROPPED_UNITS: &str = "units of its tracks dropped: this host was too slow";
+const ON_FILE_FAILED: &str = "files that on_file failed with";
 const DROPPED_BY_DISK: &str = "TS packets dropped by the disk";
 
 #[cfg(test)]

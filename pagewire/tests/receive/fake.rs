@@ -28,6 +28,8 @@ pub(crate) struct Script {
     /// The description's media section, and the lines before it.
     pub(crate) range: &'static str,
     pub(crate) media: &'static str,
+    /// Payload type of the packets.
+    pub(crate) payload_type: u8,
     /// Headers of the answer to PLAY, whole lines.
     pub(crate) play: &'static str,
     /// Parts of the stream for the next sessions, in thousandths, and headers of the answers to
@@ -50,6 +52,7 @@ impl Script {
             length,
             range: "a=range:npt=0-2.0\r\n",
             media: MP2T,
+            payload_type: 33,
             play: "",
             parts: Vec::new(),
             answers_late: false,
@@ -61,7 +64,7 @@ impl Script {
     }
 }
 
-/// The server, and the methods it has received.
+/// The server, and the request lines it has received.
 pub(crate) struct Fake {
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
@@ -100,8 +103,14 @@ impl Fake {
 
     /// Returns the number of requests of a method.
     pub(crate) fn asked(&self, method: &str) -> usize {
+        self.asked_urls(method).len()
+    }
+
+    /// Returns the URLs of the requests of a method.
+    pub(crate) fn asked_urls(&self, method: &str) -> Vec<String> {
         let asked = self.asked.lock().expect("nobody panics with it");
-        asked.iter().filter(|found| *found == method).count()
+        let url = |line: &String| Some(line.strip_prefix(method)?.split(' ').nth(1)?.to_owned());
+        asked.iter().filter_map(url).collect()
     }
 }
 
@@ -131,7 +140,7 @@ fn converse(
         let header = |name| headers.iter().find_map(|line| line.strip_prefix(name));
         let cseq = header("CSeq: ").unwrap_or_default();
         let method = request.split(' ').next().unwrap_or_default().to_owned();
-        log.lock().expect("nobody panics with it").push(method.clone());
+        log.lock().expect("nobody panics with it").push(request.clone());
         let mut script = script.lock().expect("nobody panics with it");
         if let Some(at) = script.refusals.iter().position(|(refused, _)| *refused == method) {
             let (_, status) = script.refusals.remove(at);
@@ -195,7 +204,7 @@ fn play(
         let due = began + at(number - part.start);
         thread::sleep(due.saturating_duration_since(Instant::now()));
         let ticks = (at(number).as_secs_f64() * script.clock_rate * 90_000.0) as u32;
-        let mut packet = vec![0x80, 33];
+        let mut packet = vec![0x80, script.payload_type];
         packet.extend((number as u16).to_be_bytes());
         packet.extend(FIRST_TIMESTAMP.wrapping_add(ticks).to_be_bytes());
         packet.extend(SSRC.to_be_bytes());

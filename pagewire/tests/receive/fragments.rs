@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cameras recorded as fragmented MP4: every picture and every sample of sound is in one file and
-//! in no other, a file that was cut off is whole up to its last fragment, and sources that MP4 has
-//! no place for are refused.
+//! in no other, a file that was cut off is whole up to its last fragment, sources that MP4 has no
+//! place for are refused, and a camera is not asked for the medium that is left out.
 //!
 //! The camera is a session description and packets made here: H.264 with one packet a picture, a
 //! key frame a second, and G.711 in packets of 20 ms. Its times advance as fast as it is received.
+//! A camera that is asked by RTSP is the server of [`fake`](crate::fake).
 //!
 //! Sources: RFC 6184 §5.6; RFC 3551 §4.5.14; ISO/IEC 14496-12 §4.2.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use media::mp4::Mp4Demuxer;
-use media::{Codec, Presentation, RtpIdentity};
+use media::{Codec, Presentation, RtpIdentity, TrackMedia};
 
-use crate::harness::clip::Clip;
+use crate::fake::{Fake, Script};
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::recorder::{Recorder, Sender, await_read, files, free_port, url};
-use crate::harness::{PROGRAM, Place, Server, await_true};
+use crate::harness::{PROGRAM, Place, Server, await_true, watchdog};
 
 /// Pictures a second, each with this many packets of sound.
-const PICTURES: u32 = 25;
+pub(crate) const PICTURES: u32 = 25;
 const SOUNDS: u32 = 2;
 /// Samples of a packet of sound.
 const SAMPLES: u32 = 160;
@@ -28,15 +31,21 @@ const SAMPLES: u32 = 160;
 /// Number of the first picture: its bytes, and those of the next, are no start code.
 const FIRST: u32 = 0x1010_1010;
 
-struct Camera {
+pub(crate) struct Camera {
     video: Sender,
     sound: Sender,
-    description: String,
+    /// Path of its description.
+    pub(crate) description: String,
 }
 
 impl Camera {
     /// A camera whose description lies in a place.
     fn new(place: &Place) -> Camera {
+        Camera::named(place, "camera")
+    }
+
+    /// A camera with a description of this name.
+    pub(crate) fn named(place: &Place, name: &str) -> Camera {
         let ports = [free_port(), free_port()];
         let text = format!(
             "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=camera\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
@@ -45,7 +54,7 @@ impl Camera {
              m=audio {} RTP/AVP 8\r\n",
             ports[0], ports[1]
         );
-        let path = place.top().join("camera.sdp");
+        let path = place.top().join(format!("{name}.sdp"));
         fs::write(&path, text).expect("room for a description");
         let description = path.to_str().expect("UTF-8").to_owned();
         let [video, sound] = ports.map(Sender::bare);
@@ -60,7 +69,7 @@ impl Camera {
     }
 
     /// Sends pictures with these numbers, each with its sound.
-    fn send(&self, numbers: std::ops::Range<u32>, bytes: usize) {
+    pub(crate) fn send(&self, numbers: std::ops::Range<u32>, bytes: usize) {
         for number in numbers {
             let is_key = number.is_multiple_of(PICTURES);
             let head = [if is_key { 0x65 } else { 0x41 }, 0x80];
@@ -78,7 +87,7 @@ impl Camera {
         }
     }
 
-    fn await_read(&self) {
+    pub(crate) fn await_read(&self) {
         await_read(self.video.to.port());
         await_read(self.sound.to.port());
     }
@@ -108,7 +117,7 @@ fn samples(file: &[u8], track: usize) -> Vec<Vec<u8>> {
 }
 
 /// Returns the numbers of the pictures in a file.
-fn pictures(file: &[u8]) -> Vec<u32> {
+pub(crate) fn pictures(file: &[u8]) -> Vec<u32> {
     // Behind the length of the NAL unit and two bytes.
     let number =
         |sample: Vec<u8>| u32::from_be_bytes(sample[6..10].try_into().expect("four")) - FIRST;
@@ -256,4 +265,79 @@ fn sources_that_mp4_has_no_place_for_are_refused() {
     assert!(by_server.contains("it sends a transport stream"), "{by_server}");
     assert!(files(&place).is_empty(), "no file was made");
     server.stop();
+}
+
+/// Returns the media of a file's tracks.
+fn media_of(file: &[u8]) -> Vec<TrackMedia> {
+    demux(file).tracks().iter().map(|track| track.codec.media()).collect()
+}
+
+#[test]
+fn a_camera_is_not_asked_for_the_sound_that_is_left_out() {
+    let place = Place::new();
+    // A key frame in each packet.
+    let picture = [&[0x65, 0x80][..], &[0xaa; PAYLOAD_BYTES - 2]].concat();
+    let media = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=control:pictures\r\n\
+                 a=fmtp:96 packetization-mode=1; sprop-parameter-sets=Z0IACpZTBYmI,aMljiA==\r\n\
+                 m=audio 0 RTP/AVP 8\r\na=control:sound\r\n";
+    let script = Script::title(picture.repeat(50), Duration::from_secs(2));
+    let fake = Fake::start(Script { media, payload_type: 96, ..script });
+    let path = place.folder().join("a.mp4");
+    let options = ["-o", path.to_str().expect("UTF-8"), "--tracks", "video"];
+    let urls = std::slice::from_ref(&fake.url);
+    let recorder = Recorder::by(Command::new(PROGRAM), &place, urls, &options);
+    let recorded = recorder.ended().well();
+    let tracks = serde_json::json!(["video H264/90000"]);
+    assert_eq!(recorded.stream(0)["tracks"], tracks, "{:#}", recorded.summary);
+    let words = "left out: audio PCMA/8000: only video is recorded";
+    assert!(recorded.log.contains(words), "{}", recorded.log);
+    let set_up = fake.asked_urls("SETUP");
+    assert!(set_up.len() == 1 && set_up[0].ends_with("/pictures"), "{set_up:?}");
+    let file = fs::read(&path).expect("it was written");
+    assert_eq!(media_of(&file), [TrackMedia::Video]);
+    assert_eq!(samples(&file, 0).len(), 50);
+}
+
+#[test]
+fn the_sound_of_a_description_is_recorded_alone() {
+    let place = Place::new();
+    let camera = Camera::new(&place);
+    let options = ["--tracks", "audio"];
+    let recorder = camera.recorder(&place, Command::new(PROGRAM), "a.mp4", &options);
+    let all = 10 * PICTURES;
+    camera.send(0..all, 500);
+    await_read(camera.sound.to.port());
+    let recorded = recorder.stop().well();
+    assert_eq!(recorded.figure("lost"), 0, "{:#}", recorded.summary);
+    let file = fs::read(place.folder().join("a.mp4")).expect("it was written");
+    assert_eq!(media_of(&file), [TrackMedia::Audio]);
+    let bytes = samples(&file, 0).concat().len() as u32;
+    assert_eq!(bytes, all * SOUNDS * SAMPLES * 2);
+}
+
+#[test]
+fn a_source_without_tracks_of_the_wanted_medium_is_refused() {
+    let place = Place::new();
+    let refused = |arguments: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["receive", "--tracks", "video", "--output"]);
+        command.arg(place.folder().join("{stream}.ts")).args(arguments);
+        let outcome = watchdog::run(&mut command, Duration::from_secs(60)).expect("it is built");
+        assert!(!outcome.status.success(), "{arguments:?}");
+        outcome.stderr
+    };
+    let of_port = refused(&[&url(free_port())]);
+    assert!(of_port.contains("--tracks: video; udp://127.0.0.1:"), "{of_port}");
+    assert!(of_port.contains("leave --tracks out"), "{of_port}");
+    let script = Script::title(Vec::new(), Duration::ZERO);
+    let film = Fake::start(script.clone());
+    let by_server = refused(&[&film.url]);
+    assert!(by_server.contains("it sends a transport stream"), "{by_server}");
+    assert!(by_server.contains("leave --tracks out"), "{by_server}");
+    let sound = Fake::start(Script { media: "m=audio 0 RTP/AVP 8\r\n", ..script });
+    let deaf = refused(&[&sound.url]);
+    assert!(deaf.contains("no video track is offered, only G.711 audio"), "{deaf}");
+    assert!(!deaf.contains("ffmpeg"), "{deaf}");
+    assert_eq!(film.asked("SETUP") + sound.asked("SETUP"), 0);
+    assert!(files(&place).is_empty(), "no file was made");
 }

@@ -2,9 +2,10 @@
 //! `pagewire receive`, as built: sent data is in its files, byte for byte, with every receive path;
 //! faults of senders, disks and the network result in a count or a clear message.
 //!
-//! One file per kind: [`choice`] (selection of the receive path), [`recording`] (files equal the
-//! sent data), [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP, with
-//! the server in [`fake`]), [`logins`] (servers that ask for a password), [`relays`] (forwarding),
+//! One file per kind: [`cameras`] (many, in files that are kept by rules), [`choice`] (selection of
+//! the receive path), [`recording`] (files equal the sent data), [`senders`] (bad packets, floods,
+//! restarts), [`servers`] and [`titles`] (RTSP, with the server in [`fake`]), [`logins`] (servers
+//! that ask for a password), [`relays`] (forwarding),
 //! [`disks`] (full, slow, and the recorder killed), [`fragments`] (cameras in MP4), [`networks`]
 //! (multicast groups and interfaces, in a network of their own), [`following`] (a file played while
 //! it is written). Only [`timed`] asserts punctuality.
@@ -17,6 +18,7 @@ mod harness;
 #[allow(dead_code, reason = "these tests have networks of their own")]
 mod network;
 
+mod cameras;
 mod choice;
 mod disks;
 mod fake;

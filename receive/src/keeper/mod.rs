@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Thread that keeps the files of cameras that are recorded for long: it requests the next file at
+//! the times of their clock, deletes what the rules do not keep, and hands complete files to
+//! programs.
+//!
+//! The oldest files go first. By age and bytes each camera's own are deleted; for the free space of
+//! a disk the oldest of all cameras on it that have such a rule and lack that space. A file that is
+//! being written, here or by another recorder, or that a program still handles, is never deleted,
+//! nor is anything that is not named as a file of the camera. Where nothing is left to delete, the
+//! cameras are recorded until the disk is full; then their streams stop, and are tried again every
+//! ten seconds at first, five minutes at last.
+//!
+//! Nothing is deleted by age for a day after the clock of the machine has jumped forward, or after
+//! a pause of a day in which nothing was recorded: such a clock may be wrong. Nothing is deleted
+//! for free space for an hour after deletions that freed none. No rule is applied in a folder that
+//! is not the one of the start.
+//!
+//! Costs a look at the clocks and the disks every five seconds, and a second after a file is
+//! complete.
+//!
+//! Sources: unlink(2), statvfs(3). Does not write files.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use media::PlanStore;
+use media::mux::FileRequest;
+use media::store::open_regular;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::camera_files::{CameraFiles, FileStartName};
+use crate::closer::CompleteFile;
+use crate::error::{Error, RecordSetting};
+use crate::file_clock::FileClock;
+use crate::file_commands::FileCommands;
+use crate::kept_files::{DoubtedClock, KeptFile, KeptFiles};
+use crate::writer::WriteStats;
+
+/// Counts of the files of a camera.
+#[derive(Debug, Default)]
+pub(crate) struct KeeperStats {
+    /// Files that were deleted, and their bytes.
+    pub(crate) deleted: AtomicU64,
+    pub(crate) deleted_bytes: AtomicU64,
+    /// Files whose program failed or was not run.
+    pub(crate) commands_failed: AtomicU64,
+}
+
+/// A camera whose files are kept.
+pub(crate) struct KeptCamera {
+    /// Number of its stream.
+    pub(crate) stream: usize,
+    pub(crate) files: CameraFiles,
+    pub(crate) request: FileRequest,
+    /// Length of files by the clock of the camera.
+    pub(crate) length: Option<Duration>,
+    pub(crate) written: Arc<WriteStats>,
+    pub(crate) stats: Arc<KeeperStats>,
+}
+
+/// State of the thread.
+pub(crate) struct Keeper {
+    cameras: Vec<CameraState>,
+    commands: FileCommands,
+    plans: Arc<PlanStore>,
+    clock: DoubtedClock,
+    /// Time at which ages were compared last.
+    compared: Option<Instant>,
+    /// Last deletions for free space, by device.
+    rounds: HashMap<u64, FreeRound>,
+    /// Files that could not be deleted, and the time of the attempt.
+    refused: HashMap<PathBuf, Instant>,
+    /// Deletions that are left until the clock is looked at again.
+    deletions_left: usize,
+}
+
+/// Deletions on a disk for its free space.
+struct FreeRound {
+    at: Instant,
+    /// Time until which nothing is deleted.
+    pause: Duration,
+    /// Free bytes before, bytes that were deleted, and bytes that the recorder had written.
+    free: u64,
+    deleted: u64,
+    written: u64,
+}
+
+struct CameraState {
+    camera: KeptCamera,
+    kept: KeptFiles,
+    clock: Option<FileClock>,
+    retry: Option<Retry>,
+    /// Device and inode of the folder when the recorder was started.
+    device: u64,
+    inode: u64,
+    /// The file that is being written, and the time at which it was first seen or another was
+    /// requested.
+    growing: Option<(PathBuf, Instant)>,
+    /// True while another disk, or none, is there.
+    is_gone: bool,
+}
+
+/// Attempts to write again after a failure.
+struct Retry {
+    at: Instant,
+    wait: Duration,
+}
+
+impl Keeper {
+    /// Reads the folders of the cameras.
+    ///
+    /// # Errors
+    /// Host: a folder cannot be read, or a thread is refused.
+    pub(crate) fn new(cameras: Vec<KeptCamera>, plans: Arc<PlanStore>) -> Result<Keeper, Error> {
+        let commands = FileCommands::start(cameras.iter().map(|camera| &camera.files))?;
+        let cameras = cameras.into_iter().map(CameraState::new).collect::<Result<Vec<_>, _>>()?;
+        let ends = cameras.iter().flat_map(|state| state.kept.ends());
+        let clock = DoubtedClock::start(SystemTime::now(), steady(), ends);
+        let has_age = |state: &CameraState| state.camera.files.retention.age.is_some();
+        if clock.is_doubted() && cameras.iter().any(has_age) {
+            tracing::warn!(
+                "nothing was recorded for a day or more before: nothing is deleted by keep_days \
+                 until a day was recorded, because the clock of this machine may be wrong"
+            );
+        }
+        Ok(Keeper {
+            cameras,
+            commands,
+            plans,
+            clock,
+            compared: None,
+            rounds: HashMap::new(),
+            refused: HashMap::new(),
+            deletions_left: 0,
+        })
+    }
+
+    /// Keeps the files until the senders of complete files are dropped.
+    pub(crate) fn run(mut self, complete: &Receiver<CompleteFile>) {
+        let mut look_at = Instant::now();
+        loop {
+            let now = SystemTime::now();
+            self.request_files(now);
+            let mut wait = wait(now);
+            if Instant::now() >= look_at {
+                // The clock and complete files do not wait for long deletions.
+                let is_done = self.look(now);
+                wait = if is_done { wait } else { Duration::ZERO };
+                look_at = Instant::now() + wait.min(LOOK_EVERY);
+            }
+            match complete.recv_timeout(wait) {
+                Ok(file) => {
+                    self.complete(file);
+                    look_at = look_at.min(Instant::now() + SETTLE);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.commands.end(END_WAIT);
+        self.count();
+    }
+
+    /// Requests the next file of cameras whose period has begun.
+    fn request_files(&mut self, now: SystemTime) {
+        for state in &mut self.cameras {
+            if state.clock.as_mut().is_some_and(|clock| clock.has_begun(now)) {
+                state.camera.request.make();
+            }
+        }
+    }
+
+    fn complete(&mut self, CompleteFile { stream, path }: CompleteFile) {
+        let mut cameras = self.cameras.iter_mut().enumerate();
+        let Some((index, state)) = cameras.find(|(_, state)| state.camera.stream == stream) else {
+            return;
+        };
+        match state.kept.complete(&state.camera.files, path.clone()) {
+            true => {
+                tracing::info!("{}: complete", path.display());
+                self.commands.add(index, &path);
+            }
+            false => tracing::warn!("{}: no file of its camera any more", path.display()),
+        }
+    }
+
+    /// Applies all rules; returns false where more is to be deleted at once.
+    fn look(&mut self, now: SystemTime) -> bool {
+        self.deletions_left = DELETIONS_MAX;
+        if let Some(jump) = self.clock.look(now, steady()) {
+            tracing::warn!(
+                "the clock of this machine jumped forward by {} s: nothing is deleted by keep_days \
+                 for a day",
+                jump.as_secs()
+            );
+        }
+        self.refused.retain(|_, at| at.elapsed() < REFUSED_WAIT);
+        // A year of files of many cameras is compared once a minute.
+        let is_due = self.compared.is_none_or(|compared| compared.elapsed() >= MINUTE);
+        let now = Some(now).filter(|_| is_due && !self.clock.is_doubted());
+        for index in 0..self.cameras.len() {
+            if !self.cameras[index].is_there() {
+                continue;
+            }
+            if !self.surplus(index, now).is_empty() {
+                self.cameras[index].kept.refresh();
+            }
+            for (start, file) in self.surplus(index, now) {
+                if self.deletions_left == 0 {
+                    break;
+                }
+                self.delete(index, start, &file, "keep_days or keep_gb");
+            }
+        }
+        self.free_disks();
+        self.cameras.iter_mut().for_each(CameraState::retry);
+        self.cameras.iter_mut().for_each(CameraState::end_long_file);
+        self.count();
+        let is_done = self.deletions_left > 0;
+        self.compared = now.filter(|_| is_done).map(|_| Instant::now()).or(self.compared);
+        is_done
+    }
+
+    fn surplus(&self, index: usize, now: Option<SystemTime>) -> Vec<(FileStartName, KeptFile)> {
+        let state = &self.cameras[index];
+        let limits = state.camera.files.retention;
+        state.kept.surplus(&limits, now, state.growing_bytes(), |file| self.may_delete(file))
+    }
+
+    /// False for a file that a program handles, or that could not be deleted just now.
+    fn may_delete(&self, file: &KeptFile) -> bool {
+        !self.commands.is_busy(&file.path) && !self.refused.contains_key(&file.path)
+    }
+
+    /// Deletes the oldest files of cameras whose disk has less free space than they ask for.
+    fn free_disks(&mut self) {
+        let mut disks: HashMap<u64, (u64, u64)> = HashMap::new();
+        for state in self.cameras.iter().filter(|state| !state.is_gone) {
+            let Some((most, free)) = state.lacking() else { continue };
+            let (_, missing) = disks.entry(state.device).or_insert((free, 0));
+            *missing = (*missing).max(most - free);
+        }
+        let written = self.cameras.iter().map(|state| &state.camera.written.bytes);
+        let written = written.map(|bytes| bytes.load(Ordering::Relaxed)).sum();
+        for (device, (free, mut missing)) in disks {
+            if self.is_paused(device, free, written) {
+                continue;
+            }
+            let mut deleted = 0;
+            while missing > 0 && self.deletions_left > 0 {
+                let Some((index, start, file)) = self.oldest_on(device) else { break };
+                // Deleted bytes count as free until the next round: a file that a player holds open
+                // takes its space until it is closed.
+                let bytes = self.delete(index, start, &file, "keep_free_gb");
+                missing = missing.saturating_sub(bytes);
+                deleted += bytes;
+            }
+            let mut pause = FREE_EVERY;
+            if missing > 0 && self.deletions_left > 0 {
+                self.report(device, "no complete file of a camera is left to delete");
+                pause = REPORT_EVERY.min(10 * FREE_EVERY);
+            }
+            let round = FreeRound { at: Instant::now(), pause, free, deleted, written };
+            self.rounds.insert(device, round);
+        }
+    }
+
+    /// True if nothing is deleted on a disk at this time: shortly after the last deletions, and for
+    /// an hour if these freed less than half of their bytes.
+    fn is_paused(&mut self, device: u64, free: u64, written: u64) -> bool {
+        let Some(round) = self.rounds.get_mut(&device) else { return false };
+        if round.at.elapsed() < round.pause {
+            return true;
+        }
+        let freed = (free + (written - round.written)).saturating_sub(round.free);
+        if freed >= round.deleted / 2 {
+            return false;
+        }
+        (round.at, round.pause, round.deleted) = (Instant::now(), REPORT_EVERY, 0);
+        (round.free, round.written) = (free, written);
+        self.report(
+            device,
+            "deleted files freed no space (a snapshot, another program that fills the disk?): \
+             nothing is deleted for it for an hour",
+        );
+        true
+    }
+
+    /// The oldest file of all cameras on a disk that lack free space there.
+    fn oldest_on(&self, device: u64) -> Option<(usize, FileStartName, KeptFile)> {
+        let oldest = |(index, state): (usize, &CameraState)| {
+            if state.is_gone || state.device != device || state.lacking().is_none() {
+                return None;
+            }
+            // A file with another name takes its space also when this one is gone.
+            let may_delete = |file: &KeptFile| self.may_delete(file) && has_one_name(&file.path);
+            let (start, file) = state.kept.oldest(may_delete)?;
+            Some((index, start, file))
+        };
+        let all = self.cameras.iter().enumerate().filter_map(oldest);
+        all.min_by_key(|(_, start, _)| *start)
+    }
+
+    /// Reports a disk with less free space than its cameras ask for.
+    fn report(&self, device: u64, found: &str) {
+        let lacks = |state: &&CameraState| state.device == device && state.lacking().is_some();
+        if let Some(state) = self.cameras.iter().find(lacks) {
+            let folder = state.camera.files.folder.display();
+            tracing::error!("{folder}: less is free on its disk than keep_free_gb, and {found}");
+        }
+    }
+
+    /// Deletes a file; returns the bytes that this may have freed.
+    fn delete(&mut self, index: usize, start: FileStartName, file: &KeptFile, rule: &str) -> u64 {
+        self.deletions_left = self.deletions_left.saturating_sub(1);
+        let (path, shown) = (&file.path, file.path.display());
+        if is_written_by_another(path) {
+            tracing::info!("{shown}: another recorder writes it; it is kept");
+            self.refused.insert(path.clone(), Instant::now());
+            return 0;
+        }
+        let state = &mut self.cameras[index];
+        match fs::remove_file(path) {
+            Ok(()) => {
+                tracing::info!("{shown}: deleted by {rule}");
+                self.plans.forget(path);
+                state.camera.stats.deleted.fetch_add(1, Ordering::Relaxed);
+                state.camera.stats.deleted_bytes.fetch_add(file.bytes, Ordering::Relaxed);
+                state.kept.forget(start);
+                file.bytes
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                state.kept.forget(start);
+                0
+            }
+            Err(error) => {
+                tracing::error!("unlink {shown}: {error}; trying again in ten minutes");
+                self.refused.insert(path.clone(), Instant::now());
+                0
+            }
+        }
+    }
+
+    fn count(&self) {
+        for (index, state) in self.cameras.iter().enumerate() {
+            let failed = self.commands.failed(index);
+            state.camera.stats.commands_failed.store(failed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl CameraState {
+    /// Reads the folder of a camera.
+    ///
+    /// # Errors
+    /// Caller: more free space is asked for than the disk has. Host: the folder cannot be read.
+    fn new(camera: KeptCamera) -> Result<CameraState, Error> {
+        let files = &camera.files;
+        let refused = |source| {
+            let object = files.folder.display().to_string();
+            Error::Host { call: "reading the folder", object, source }
+        };
+        let about = fs::metadata(&files.folder).map_err(refused)?;
+        let (device, inode) = (about.dev(), about.ino());
+        let disk = rustix::fs::statvfs(&files.folder).map_err(|errno| refused(errno.into()))?;
+        let size = disk.f_blocks.saturating_mul(disk.f_frsize);
+        if let Some(most) = files.retention.free_bytes.filter(|most| *most >= size) {
+            let gb = |bytes: u64| bytes as f64 / 1e9;
+            return Err(Error::Setting {
+                setting: RecordSetting::FreeSpace,
+                found: format!("{} of camera {}", gb(most), files.camera),
+                cure: format!("its disk has {:.1} GB in all: write less", gb(size)),
+            });
+        }
+        let kept = KeptFiles::read(files).map_err(refused)?;
+        let zone = files.time_zone.clone();
+        let clock = files.clock_minutes.map(|minutes| FileClock::new(minutes, zone));
+        let (retry, growing, is_gone) = (None, None, false);
+        Ok(CameraState { camera, kept, clock, retry, device, inode, growing, is_gone })
+    }
+
+    /// False while the folder is not that of the start: its disk may not be mounted, or somebody
+    /// has put another in its place.
+    fn is_there(&mut self) -> bool {
+        let folder = &self.camera.files.folder;
+        let is_same = |about: fs::Metadata| (about.dev(), about.ino()) == (self.device, self.inode);
+        let is_there = fs::metadata(folder).is_ok_and(is_same);
+        if !is_there && !self.is_gone {
+            let shown = folder.display();
+            tracing::error!(
+                "{shown}: it is gone, or another folder than at the start: nothing in it is \
+                 deleted; start the recorder again if this is meant"
+            );
+        }
+        self.is_gone = !is_there;
+        is_there
+    }
+
+    /// The free bytes that the camera asks for, and those of its disk, if these are fewer.
+    fn lacking(&self) -> Option<(u64, u64)> {
+        let most = self.camera.files.retention.free_bytes?;
+        // A folder that is gone is reported where its files are made.
+        let disk = rustix::fs::statvfs(&self.camera.files.folder).ok()?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        (free < most).then_some((most, free))
+    }
+
+    /// Path of the file that is being written.
+    fn growing_path(&self) -> Option<PathBuf> {
+        let path = self.camera.written.path.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The last file is complete, and may be deleted, while no other has begun.
+        path.filter(|path| !self.kept.has(&self.camera.files, path))
+    }
+
+    /// Bytes of the file that is being written.
+    fn growing_bytes(&self) -> u64 {
+        let path = self.growing_path();
+        path.and_then(|path| fs::metadata(path).ok()).map_or(0, |about| about.len())
+    }
+
+    /// Requests another file where the clock of the camera does not reach the length of files.
+    fn end_long_file(&mut self) {
+        let Some(length) = self.camera.length else { return };
+        let path = self.growing_path();
+        match &mut self.growing {
+            Some((of, since)) if path.as_ref() == Some(of) => {
+                if since.elapsed() >= 2 * length + LATE_MAX {
+                    self.camera.request.make();
+                    *since = Instant::now();
+                }
+            }
+            growing => *growing = path.map(|path| (path, Instant::now())),
+        }
+    }
+
+    /// Requests another file after a failure, at growing intervals.
+    fn retry(&mut self) {
+        if !self.camera.written.has_failed.load(Ordering::Relaxed) {
+            // The attempt succeeded, or none was made.
+            if self.retry.as_ref().is_some_and(|retry| retry.at <= Instant::now()) {
+                self.retry = None;
+            }
+            return;
+        }
+        let retry = self
+            .retry
+            .get_or_insert_with(|| Retry { at: Instant::now() + RETRY_MIN, wait: RETRY_MIN });
+        if retry.at <= Instant::now() {
+            self.camera.request.make();
+            retry.wait = (retry.wait * 2).min(RETRY_MAX);
+            retry.at = Instant::now() + retry.wait;
+        }
+    }
+}
+
+/// Time until the next look, or until the next minute of the clock, when files may begin.
+fn wait(now: SystemTime) -> Duration {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let in_minute = Duration::from_nanos((since.as_nanos() % MINUTE.as_nanos()) as u64);
+    (MINUTE - in_minute).min(LOOK_EVERY)
+}
+
+/// Time since the machine was started, suspended or not.
+fn steady() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+/// True if a file has one hard link.
+fn has_one_name(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|about| about.nlink() == 1)
+}
+
+/// True if a recorder, such as another program, writes to a file.
+fn is_written_by_another(path: &Path) -> bool {
+    open_regular(path).is_ok_and(|file| paths::is_locked_to_write(&file).unwrap_or(false))
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const MINUTE: Duration = Duration::from_secs(60);
+/// Time by which a file may be later than twice its length.
+const LATE_MAX: Duration = Duration::from_secs(30);
+/// Time after a complete file: several often follow each other.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Deletions in a row: some tens of milliseconds.
+const DELETIONS_MAX: usize = 200;
+/// Time until a file that could not be deleted is tried again.
+const REFUSED_WAIT: Duration = Duration::from_secs(600);
+/// Interval between deletions for free space: longer than file systems take to free what was
+/// deleted (30 s of btrfs).
+const FREE_EVERY: Duration = Duration::from_secs(60);
+const REPORT_EVERY: Duration = Duration::from_secs(3600);
+const RETRY_MIN: Duration = Duration::from_secs(10);
+const RETRY_MAX: Duration = Duration::from_secs(300);
+/// Time for programs at the end of the recording.
+const END_WAIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests;
