@@ -67,9 +67,7 @@ impl CameraFiles {
             on_file: Vec::new(),
         }
     }
-}
 
-impl CameraFiles {
     /// Pattern of the files' names.
     pub(crate) fn pattern(&self) -> String {
         format!("{}-{{time}}.{}", self.camera, self.extension())
@@ -124,9 +122,9 @@ pub(crate) struct FileStartName {
 /// Formats the start of a file, to the nearest second.
 pub(crate) fn shown_time(began: SystemTime, zone: &TimeZone) -> String {
     let began = Timestamp::try_from(began).unwrap_or(Timestamp::UNIX_EPOCH);
-    let began = began.round(Unit::Second).unwrap_or(began).to_zoned(zone.clone());
+    let began = began.round(Unit::Second).unwrap_or(began);
     let format = if *zone == TimeZone::UTC { UTC_FORMAT } else { FORMAT };
-    began.strftime(format).to_string()
+    began.to_zoned(zone.clone()).strftime(format).to_string()
 }
 
 /// Parses a time in the format of [`shown_time`], and no other; returns its offset in seconds, too.
@@ -134,8 +132,9 @@ fn parse_time(text: &str) -> Option<(Timestamp, i32)> {
     let utc = text.strip_suffix('Z').map(|time| format!("{time}+0000"));
     let parsed = strtime::parse(FORMAT, utc.as_deref().unwrap_or(text)).ok()?;
     let (began, offset) = (parsed.to_timestamp().ok()?, parsed.offset()?);
-    let zone = if utc.is_some() { TimeZone::UTC } else { TimeZone::fixed(offset) };
-    let is_own = OFFSETS.contains(&offset) && shown_time(began.into(), &zone) == text;
+    let format = if utc.is_some() { UTC_FORMAT } else { FORMAT };
+    let shown = began.to_zoned(TimeZone::fixed(offset)).strftime(format).to_string();
+    let is_own = OFFSETS.contains(&offset) && shown == text;
     is_own.then_some((began, offset.seconds()))
 }
 
@@ -192,6 +191,7 @@ mod tests {
             ("door-20261130T140000Z-2.ts", at("2026-11-30T14:00:00Z", 2)),
             ("door-20261130T140000+0100.mp4", at("2026-11-30T13:00:00Z", 1)),
             ("door-20261130T140000-0330-12.mp4", at("2026-11-30T17:30:00Z", 12)),
+            ("door-20261130T140000+0000.mp4", at("2026-11-30T14:00:00Z", 1)),
             ("door-20261130T140000Z-1.mp4", None),
             ("door-20261130T140000Z-02.mp4", None),
             ("door-20261130T140000Z-+2.mp4", None),
@@ -219,10 +219,12 @@ mod tests {
         ] {
             assert_eq!(named(name), found, "{name}");
         }
-        let zone = TimeZone::get("America/St_Johns").unwrap();
-        let began = UNIX_EPOCH + Duration::from_secs(1_796_043_600);
-        let name = door().pattern().replace("{time}", &shown_time(began, &zone));
-        let start = door().parse_name(&name).unwrap();
-        assert_eq!(SystemTime::from(start.began), began, "{name}");
+        for zone in ["America/St_Johns", "Europe/London", "Etc/UTC", "UTC", "Asia/Kathmandu"] {
+            let zone = TimeZone::get(zone).unwrap();
+            let began = UNIX_EPOCH + Duration::from_secs(1_796_043_600);
+            let name = door().pattern().replace("{time}", &shown_time(began, &zone));
+            let start = door().parse_name(&name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(SystemTime::from(start.began), began, "{name}");
+        }
     }
 }

@@ -11,11 +11,11 @@
 //! pipe without a reader would block for ever.
 //!
 //! Sources: ISO 8601 (basic format); open(2) O_EXCL.
-//! Does not make folders.
+//! Does not make folders, except that of a camera when it was removed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -36,6 +36,9 @@ pub(crate) struct FileNames {
     label: String,
     index: usize,
     number: u64,
+    /// Device of a camera's folder, which is made again on this disk if somebody removes it: never
+    /// on another, while its disk is not mounted.
+    device: Option<u64>,
 }
 
 /// A newly created file of a recording.
@@ -58,6 +61,7 @@ impl FileNames {
             label: label.to_owned(),
             index,
             number: 0,
+            device: None,
         }
     }
 
@@ -70,6 +74,7 @@ impl FileNames {
             label: String::new(),
             index: 0,
             number: 0,
+            device: fs::metadata(&files.folder).ok().map(|about| about.dev()),
         }
     }
 
@@ -79,11 +84,18 @@ impl FileNames {
         let wanted = self.folder.join(self.name(began));
         let is_written_out = self.number == 1 && !self.pattern.contains('{');
         if is_written_out
-            && let Ok(found) = std::fs::metadata(&wanted)
+            && let Ok(found) = fs::metadata(&wanted)
             && (found.file_type().is_fifo() || found.file_type().is_char_device())
         {
             let file = OpenOptions::new().write(true).open(&wanted)?;
             return Ok(CreatedFile { file, path: wanted, is_regular: false });
+        }
+        let device_of = |folder: &Path| fs::metadata(folder).ok().map(|about| about.dev());
+        if self.device.is_some()
+            && device_of(&self.folder).is_none()
+            && self.folder.parent().and_then(device_of) == self.device
+        {
+            camera_files::make_folder(&self.folder)?;
         }
         for attempt in 1..=ATTEMPTS_MAX {
             let path = alternative(&wanted, attempt);
@@ -193,6 +205,22 @@ mod tests {
         assert_eq!(name(names.make(now).unwrap()), "a.000001.ts");
         assert_eq!(name(names.make(now).unwrap()), "a.000002.ts");
         assert_eq!(name(again.make(now).unwrap()), "a.000001-2.ts");
+    }
+
+    #[test]
+    fn the_folder_of_a_camera_is_made_again_on_its_disk_alone() {
+        let top = tempfile::tempdir().unwrap();
+        let files = CameraFiles::new("door".to_owned(), top.path().join("door"));
+        fs::create_dir(&files.folder).unwrap();
+        let mut names = FileNames::of_camera(&files);
+        fs::remove_dir(&files.folder).unwrap();
+        let made = names.make(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(made.path.ends_with("door/door-19700101T000000Z.mp4"), "{made:?}");
+        fs::remove_dir_all(&files.folder).unwrap();
+        names.device = names.device.map(|device| device + 1);
+        let refused = names.make(SystemTime::UNIX_EPOCH).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotFound);
+        assert!(!files.folder.exists());
     }
 
     #[test]

@@ -63,10 +63,10 @@ impl FrameInput {
     }
 
     /// Hands queued packets to the streams, a bounded number to each; returns true if there were
-    /// any. Streams without room get none, unless the packets are the last.
+    /// any. Streams without room get none, unless the packets are their last.
     pub(crate) fn receive(
         &mut self,
-        are_last: bool,
+        ended: EndedFrames,
         streams: &Streams,
         clock: ArrivalClock,
         copiers: &mut HashMap<u32, RelaySocket>,
@@ -75,6 +75,11 @@ impl FrameInput {
         for Connection { key, from, frames } in &self.connections {
             let Some(frames) = frames else { continue };
             let Some(stream) = streams.get(*key as usize) else { continue };
+            let are_last = match ended {
+                EndedFrames::None => false,
+                EndedFrames::Of(of) => of == *key,
+                EndedFrames::All => true,
+            };
             let (bytes_before, packets_before) = (self.bytes, self.packets);
             while self.bytes - bytes_before < BYTES_MAX
                 && self.packets - packets_before < PACKETS_MAX
@@ -100,6 +105,15 @@ impl FrameInput {
         }
         self.packets > packets_at_first
     }
+}
+
+/// Streams whose queued packets are their last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum EndedFrames {
+    None,
+    /// Of the stream with this key.
+    Of(u32),
+    All,
 }
 
 /// Limits for one connection in a call of [`FrameInput::receive`], so that a fast connection does

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The complete files of a camera, and which of them its rules delete.
 //!
-//! The list is read from the folder once, and then follows the recorder; before something is
-//! deleted it is compared with the folder, because programs and people may have changed or removed
-//! files. Only regular files with a name of the camera count. A year of files of an hour (8,760)
-//! takes about a megabyte.
+//! The list is read from the folder once, and then follows the recorder; where something is to be
+//! deleted it is compared with the folder once a minute, because programs and people may have
+//! changed or removed files. Only regular files with a name of the camera count. A year of files
+//! of an hour (8,760) takes about a megabyte.
 //!
 //! Does not delete: [`crate::keeper`] does.
 
@@ -111,9 +111,9 @@ impl KeptFiles {
         files.find(|(_, file)| may_delete(file)).map(|(start, file)| (*start, file.clone()))
     }
 
-    /// Ends of all files.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = SystemTime> {
-        self.files.values().map(|file| file.ended)
+    /// Starts and ends of all files.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = (SystemTime, SystemTime)> {
+        self.files.iter().map(|(start, file)| (start.began.into(), file.ended))
     }
 
     /// Files that are older than the limit, or too many for the limit of bytes beside a file of
@@ -156,20 +156,24 @@ pub(crate) struct DoubtedClock {
 }
 
 impl DoubtedClock {
-    /// Starts with the times of both clocks, and with the `ends` of all files. The clock is doubted
-    /// from the start if nothing was recorded for a day, and less than a day since.
+    /// Starts with the times of both clocks, and with the starts and ends of all files. The clock
+    /// is doubted from the start if nothing was recorded for a day, and less than a day since.
     pub(crate) fn start(
         wall: SystemTime,
         steady: Duration,
-        ends: impl Iterator<Item = SystemTime>,
+        spans: impl Iterator<Item = (SystemTime, SystemTime)>,
     ) -> DoubtedClock {
-        let mut ends: Vec<_> = ends.filter(|end| *end <= wall).chain([wall]).collect();
-        ends.sort_unstable();
-        let is_gap = |pair: &&[SystemTime]| {
-            pair[1].duration_since(pair[0]).is_ok_and(|pause| pause >= DOUBT)
-        };
-        let recorded = ends.windows(2).rfind(is_gap).map(|pair| wall.duration_since(pair[1]));
-        let recorded = recorded.map(Result::unwrap_or_default);
+        let mut spans: Vec<_> = spans.filter(|(_, ended)| *ended <= wall).collect();
+        spans.sort_unstable();
+        let (mut reached, mut resumed) = (None::<SystemTime>, None);
+        for (began, ended) in spans.into_iter().chain([(wall, wall)]) {
+            let pause = reached.and_then(|reached| began.duration_since(reached).ok());
+            if pause.is_some_and(|pause| pause >= DOUBT) {
+                resumed = Some(began);
+            }
+            reached = reached.max(Some(ended));
+        }
+        let recorded = resumed.map(|resumed| wall.duration_since(resumed).unwrap_or_default());
         let doubted_until = recorded.and_then(|recorded| DOUBT.checked_sub(recorded));
         let doubted_until = doubted_until.map(|rest| steady + rest);
         DoubtedClock { wall, steady, doubted_until }
@@ -294,7 +298,10 @@ mod tests {
         }
         assert!(!kept.complete(&camera, folder.path().join("notes.txt")));
         assert!(!kept.complete(&camera, folder.path().join("door-20261202T000000Z.ts")));
-        assert_eq!((kept.files.len(), kept.bytes, kept.ends().max()), (3, 30, Some(at(9))));
+        assert_eq!(
+            (kept.files.len(), kept.bytes, kept.spans().map(|(_, end)| end).max()),
+            (3, 30, Some(at(9)))
+        );
         let (start, _) = kept.oldest(|_| true).unwrap();
         kept.forget(start);
         kept.forget(start);
@@ -310,7 +317,7 @@ mod tests {
     fn a_clock_that_jumps_forward_is_doubted_for_a_day() {
         let day = Duration::from_secs(24 * 3600);
         let zero = Duration::ZERO;
-        let mut clock = DoubtedClock::start(at(0), zero, [].into_iter());
+        let mut clock = DoubtedClock::start(at(0), zero, std::iter::empty());
         assert_eq!(clock.look(at(1), day / 24), None);
         // A step back, and less than an hour forward.
         assert_eq!(clock.look(at(1) - day / 48, day / 24), None);
@@ -327,8 +334,8 @@ mod tests {
     fn a_clock_after_a_pause_is_doubted_until_a_day_was_recorded() {
         let zero = Duration::ZERO;
         let doubted = |now: u64, ends: &[u64]| {
-            let ends = ends.iter().map(|hour| at(*hour));
-            DoubtedClock::start(at(now), zero, ends).doubted_until
+            let spans = ends.iter().map(|hour| (at(*hour - 1), at(*hour)));
+            DoubtedClock::start(at(now), zero, spans).doubted_until
         };
         let hours = |hours: u64| Some(Duration::from_secs(hours * 3600));
         assert_eq!(doubted(100, &[]), None);
@@ -336,9 +343,12 @@ mod tests {
         assert_eq!(doubted(100, &[90, 76]), None);
         assert_eq!(doubted(100, &[60, 76]), hours(24));
         // A start anew does not end the doubt, nor does a file of the future.
-        assert_eq!(doubted(100, &[95, 60, 91]), hours(15));
+        assert_eq!(doubted(100, &[95, 60, 91]), hours(14));
         assert_eq!(doubted(100, &[60, 200]), hours(24));
-        assert_eq!(doubted(100, &[10, 50, 76, 77, 99]), hours(0));
-        assert_eq!(doubted(100, &[10, 50, 75, 77, 99]), None);
+        assert_eq!(doubted(100, &[10, 50, 77, 78, 99]), hours(0));
+        assert_eq!(doubted(100, &[10, 50, 76, 77, 99]), None);
+        // Files of a day.
+        let days = (0..4).map(|day| (at(24 * day), at(24 * day + 24)));
+        assert_eq!(DoubtedClock::start(at(100), zero, days).doubted_until, None);
     }
 }

@@ -22,7 +22,7 @@ use client::FrameQueue;
 use client::rtp_receiver::ArrivalClock;
 use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
-use crate::frame_input::FrameInput;
+use crate::frame_input::{EndedFrames, FrameInput};
 use crate::recorded_stream::RecordedStream;
 use crate::relay::RelaySocket;
 
@@ -152,7 +152,7 @@ impl ReceivingThread {
         let mut check_at = Instant::now();
         while self.handle_commands() {
             let received = self.receive(WAIT);
-            self.receive_frames(false);
+            self.receive_frames(EndedFrames::None);
             pace.after(received, self.path.pause_max(), &self.stats);
             if pace.is_tick_due() {
                 self.tick();
@@ -164,7 +164,7 @@ impl ReceivingThread {
             }
         }
         self.receive_what_waits();
-        self.receive_frames(true);
+        self.receive_frames(EndedFrames::All);
         for (key, address) in self.inputs() {
             let stream = &self.streams[key as usize];
             lock(stream).end();
@@ -193,7 +193,7 @@ impl ReceivingThread {
                 Ok(PortCommand::Remove { key }) => {
                     // Empties the queue; the limit ends the loop if the server keeps sending.
                     for _ in 0..LAST_TURNS_MAX {
-                        if !self.receive_frames(true) {
+                        if !self.receive_frames(EndedFrames::Of(key)) {
                             break;
                         }
                     }
@@ -253,8 +253,8 @@ impl ReceivingThread {
         })
     }
 
-    fn receive_frames(&mut self, are_last: bool) -> bool {
-        self.frames.receive(are_last, &self.streams, self.clock, &mut self.copiers)
+    fn receive_frames(&mut self, ended: EndedFrames) -> bool {
+        self.frames.receive(ended, &self.streams, self.clock, &mut self.copiers)
     }
 
     /// Keys and addresses of all inputs.

@@ -272,6 +272,9 @@ impl RecordedStream {
 
     /// Ends the file of fragments of a session that has ended: the next session begins another.
     pub(crate) fn end_session(&mut self) {
+        if matches!(self.recorder.output, Some(RecordOutput::Fragments(_))) {
+            self.receiver.finish(&mut self.recorder);
+        }
         if let Some(RecordOutput::Fragments(output)) = &mut self.recorder.output {
             output.end();
         }

@@ -101,7 +101,8 @@ pub struct Recording {
     writes_files: bool,
     receivers: Vec<(Sender<PortCommand>, JoinHandle<()>)>,
     control: Option<(watch::Sender<bool>, JoinHandle<()>)>,
-    /// The writing thread and the closer.
+    /// The writing thread, the closer, and the keeper of the files of cameras, in the order in
+    /// which they end.
     disks: Vec<JoinHandle<()>>,
 }
 

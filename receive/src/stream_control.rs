@@ -111,6 +111,7 @@ impl StreamControl {
             }
         }
     }
+
     /// Has the port of a camera bound, as often as is needed; returns false once it is stopped.
     async fn bind(&self, port: Port, stopped: &mut watch::Receiver<bool>) -> bool {
         let trouble = &self.shared[self.key].trouble;

@@ -110,7 +110,7 @@ pub struct StreamFigures {
     /// The current file, or the last.
     #[serde(serialize_with = "shown_path")]
     pub file: Option<PathBuf>,
-    /// Files of a camera that its rules have deleted, and their bytes.
+    /// Files of a camera that its rules have deleted.
     pub files_deleted: u64,
     /// Bytes of these files.
     pub bytes_deleted: u64,

@@ -152,7 +152,7 @@ pub(crate) enum WriteCommand {
     Write { stream: usize, block: Vec<u8>, file_began: SystemTime },
     /// Write the following blocks to another file.
     Rotate { stream: usize },
-    /// The stream has ended.
+    /// The stream, or its session, has ended: its file is complete.
     End { stream: usize },
 }
 

@@ -8,6 +8,8 @@
 //! Sources: signal(7); the exit status that a shell shows for a program ended by a signal.
 //! Does not wait until the work has stopped.
 
+use std::io::Write as _;
+
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,7 +25,8 @@ pub fn on_interrupt(consequence: &'static str, stop: impl Fn() + Send + 'static)
         let mut signals = signals.forever();
         if signals.next().is_some() {
             stop();
-            eprintln!("stopping; {consequence} (again to end at once)");
+            // The terminal may be gone.
+            let _ = writeln!(std::io::stderr(), "stopping; {consequence} (again to end at once)");
         }
         if signals.next().is_some() {
             std::process::exit(INTERRUPTED);

@@ -13,7 +13,7 @@
 //! Nothing is deleted by age for a day after the clock of the machine has jumped forward, or after
 //! a pause of a day in which nothing was recorded: such a clock may be wrong. Nothing is deleted
 //! for free space for an hour after deletions that freed none. No rule is applied in a folder that
-//! is not the one of the start.
+//! is on another disk than at the start, or a symbolic link.
 //!
 //! Costs a look at the clocks and the disks every five seconds, and a second after a file is
 //! complete.
@@ -75,21 +75,33 @@ pub(crate) struct Keeper {
     compared: Option<Instant>,
     /// Last deletions for free space, by device.
     rounds: HashMap<u64, FreeRound>,
-    /// Files that could not be deleted, and the time of the attempt.
-    refused: HashMap<PathBuf, Instant>,
+    /// The last report about each disk.
+    reported: HashMap<u64, (&'static str, Instant)>,
+    /// Files that another recorder writes, and the time at which that was found.
+    locked: HashMap<PathBuf, Instant>,
     /// Deletions that are left until the clock is looked at again.
     deletions_left: usize,
 }
 
 /// Deletions on a disk for its free space.
 struct FreeRound {
+    /// Time of the last of them.
     at: Instant,
-    /// Time until which nothing is deleted.
+    /// Time from then on for which nothing is deleted.
     pause: Duration,
+    /// True while more is to be deleted.
+    is_open: bool,
     /// Free bytes before, bytes that were deleted, and bytes that the recorder had written.
     free: u64,
     deleted: u64,
     written: u64,
+}
+
+impl FreeRound {
+    fn new(free: u64, written: u64) -> FreeRound {
+        let (at, pause) = (Instant::now(), FREE_EVERY);
+        FreeRound { at, pause, is_open: false, free, deleted: 0, written }
+    }
 }
 
 struct CameraState {
@@ -97,14 +109,17 @@ struct CameraState {
     kept: KeptFiles,
     clock: Option<FileClock>,
     retry: Option<Retry>,
-    /// Device and inode of the folder when the recorder was started.
+    /// Device of the folder when the recorder was started.
     device: u64,
-    inode: u64,
     /// The file that is being written, and the time at which it was first seen or another was
     /// requested.
     growing: Option<(PathBuf, Instant)>,
-    /// True while another disk, or none, is there.
+    /// True while another folder, or none, is there.
     is_gone: bool,
+    /// Time at which a file could not be deleted.
+    refused: Option<Instant>,
+    /// True if programs and people may have changed files since the list was compared with them.
+    is_changed: bool,
 }
 
 /// Attempts to write again after a failure.
@@ -117,12 +132,13 @@ impl Keeper {
     /// Reads the folders of the cameras.
     ///
     /// # Errors
-    /// Host: a folder cannot be read, or a thread is refused.
+    /// Caller: more free space is asked for than a disk has. Host: a folder cannot be read, or a
+    /// thread is refused.
     pub(crate) fn new(cameras: Vec<KeptCamera>, plans: Arc<PlanStore>) -> Result<Keeper, Error> {
-        let commands = FileCommands::start(cameras.iter().map(|camera| &camera.files))?;
         let cameras = cameras.into_iter().map(CameraState::new).collect::<Result<Vec<_>, _>>()?;
-        let ends = cameras.iter().flat_map(|state| state.kept.ends());
-        let clock = DoubtedClock::start(SystemTime::now(), steady(), ends);
+        let commands = FileCommands::start(cameras.iter().map(|state| &state.camera.files))?;
+        let spans = cameras.iter().flat_map(|state| state.kept.spans());
+        let clock = DoubtedClock::start(SystemTime::now(), steady(), spans);
         let has_age = |state: &CameraState| state.camera.files.retention.age.is_some();
         if clock.is_doubted() && cameras.iter().any(has_age) {
             tracing::warn!(
@@ -137,7 +153,8 @@ impl Keeper {
             clock,
             compared: None,
             rounds: HashMap::new(),
-            refused: HashMap::new(),
+            reported: HashMap::new(),
+            locked: HashMap::new(),
             deletions_left: 0,
         })
     }
@@ -148,16 +165,16 @@ impl Keeper {
         loop {
             let now = SystemTime::now();
             self.request_files(now);
-            let mut wait = wait(now);
             if Instant::now() >= look_at {
                 // The clock and complete files do not wait for long deletions.
                 let is_done = self.look(now);
-                wait = if is_done { wait } else { Duration::ZERO };
-                look_at = Instant::now() + wait.min(LOOK_EVERY);
+                look_at = Instant::now() + if is_done { LOOK_EVERY } else { Duration::ZERO };
             }
-            match complete.recv_timeout(wait) {
+            let until_look = look_at.saturating_duration_since(Instant::now());
+            match complete.recv_timeout(until_minute(now).min(until_look)) {
                 Ok(file) => {
                     self.complete(file);
+                    complete.try_iter().for_each(|file| self.complete(file));
                     look_at = look_at.min(Instant::now() + SETTLE);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -201,25 +218,34 @@ impl Keeper {
                 jump.as_secs()
             );
         }
-        self.refused.retain(|_, at| at.elapsed() < REFUSED_WAIT);
+        self.locked.retain(|_, at| at.elapsed() < REFUSED_WAIT);
         // A year of files of many cameras is compared once a minute.
         let is_due = self.compared.is_none_or(|compared| compared.elapsed() >= MINUTE);
+        for state in &mut self.cameras {
+            state.refused = state.refused.filter(|at| at.elapsed() < REFUSED_WAIT);
+            state.is_changed |= is_due;
+        }
         let now = Some(now).filter(|_| is_due && !self.clock.is_doubted());
         for index in 0..self.cameras.len() {
+            if self.deletions_left == 0 {
+                break;
+            }
             if !self.cameras[index].is_there() {
                 continue;
             }
-            if !self.surplus(index, now).is_empty() {
+            if self.cameras[index].is_changed && !self.surplus(index, now).is_empty() {
                 self.cameras[index].kept.refresh();
+                self.cameras[index].is_changed = false;
             }
-            for (start, file) in self.surplus(index, now) {
-                if self.deletions_left == 0 {
-                    break;
+            for (start, file) in self.surplus(index, now).into_iter().take(self.deletions_left) {
+                if self.cameras[index].refused.is_none() {
+                    self.delete(index, start, &file, "keep_days or keep_gb");
                 }
-                self.delete(index, start, &file, "keep_days or keep_gb");
             }
         }
-        self.free_disks();
+        if self.deletions_left > 0 {
+            self.free_disks();
+        }
         self.cameras.iter_mut().for_each(CameraState::retry);
         self.cameras.iter_mut().for_each(CameraState::end_long_file);
         self.count();
@@ -231,76 +257,104 @@ impl Keeper {
     fn surplus(&self, index: usize, now: Option<SystemTime>) -> Vec<(FileStartName, KeptFile)> {
         let state = &self.cameras[index];
         let limits = state.camera.files.retention;
-        state.kept.surplus(&limits, now, state.growing_bytes(), |file| self.may_delete(file))
+        state.kept.surplus(&limits, now, state.growing_bytes(), |file| self.may_delete(index, file))
     }
 
-    /// False for a file that a program handles, or that could not be deleted just now.
-    fn may_delete(&self, file: &KeptFile) -> bool {
-        !self.commands.is_busy(&file.path) && !self.refused.contains_key(&file.path)
+    /// False for a file that a program handles, that another recorder writes, or in a folder in
+    /// which nothing could be deleted just now.
+    fn may_delete(&self, index: usize, file: &KeptFile) -> bool {
+        self.cameras[index].refused.is_none()
+            && !self.commands.is_busy(&file.path)
+            && !self.locked.contains_key(&file.path)
     }
 
     /// Deletes the oldest files of cameras whose disk has less free space than they ask for.
     fn free_disks(&mut self) {
-        let mut disks: HashMap<u64, (u64, u64)> = HashMap::new();
-        for state in self.cameras.iter().filter(|state| !state.is_gone) {
-            let Some((most, free)) = state.lacking() else { continue };
-            let (_, missing) = disks.entry(state.device).or_insert((free, 0));
-            *missing = (*missing).max(most - free);
+        let mut disks: HashMap<u64, u64> = HashMap::new();
+        for state in self.cameras.iter().filter(|state| state.lacks_on_disk()) {
+            if let Some(free) = state.free_bytes() {
+                disks.insert(state.device, free);
+            }
         }
-        let written = self.cameras.iter().map(|state| &state.camera.written.bytes);
-        let written = written.map(|bytes| bytes.load(Ordering::Relaxed)).sum();
-        for (device, (free, mut missing)) in disks {
-            if self.is_paused(device, free, written) {
-                continue;
+        for (device, free) in disks {
+            let mut round = match self.rounds.remove(&device) {
+                // It was interrupted, so that the clock could be looked at.
+                Some(round) if round.is_open => round,
+                Some(round) => match self.next_round(device, free, round) {
+                    Ok(round) => round,
+                    Err(paused) => {
+                        self.rounds.insert(device, paused);
+                        continue;
+                    }
+                },
+                None => FreeRound::new(free, self.written_on(device)),
+            };
+            round.is_open = true;
+            // Deleted bytes count as free until the next round: a file that a player holds open
+            // takes its space until it is closed.
+            while self.deletions_left > 0 && round.is_open {
+                match self.oldest_on(device, round.free + round.deleted) {
+                    Some((index, start, file)) => {
+                        round.deleted += self.delete(index, start, &file, "keep_free_gb");
+                    }
+                    None => round.is_open = false,
+                }
             }
-            let mut deleted = 0;
-            while missing > 0 && self.deletions_left > 0 {
-                let Some((index, start, file)) = self.oldest_on(device) else { break };
-                // Deleted bytes count as free until the next round: a file that a player holds open
-                // takes its space until it is closed.
-                let bytes = self.delete(index, start, &file, "keep_free_gb");
-                missing = missing.saturating_sub(bytes);
-                deleted += bytes;
+            let lacks = self.cameras.iter().any(|state| {
+                let asked = state.camera.files.retention.free_bytes;
+                state.device == device
+                    && !state.is_gone
+                    && asked.is_some_and(|most| most > round.free + round.deleted)
+            });
+            if !round.is_open && lacks {
+                self.report(device, "no complete file that may be deleted is left");
             }
-            let mut pause = FREE_EVERY;
-            if missing > 0 && self.deletions_left > 0 {
-                self.report(device, "no complete file of a camera is left to delete");
-                pause = REPORT_EVERY.min(10 * FREE_EVERY);
-            }
-            let round = FreeRound { at: Instant::now(), pause, free, deleted, written };
+            round.at = Instant::now();
             self.rounds.insert(device, round);
         }
     }
 
-    /// True if nothing is deleted on a disk at this time: shortly after the last deletions, and for
-    /// an hour if these freed less than half of their bytes.
-    fn is_paused(&mut self, device: u64, free: u64, written: u64) -> bool {
-        let Some(round) = self.rounds.get_mut(&device) else { return false };
-        if round.at.elapsed() < round.pause {
-            return true;
+    /// Returns the next round of deletions on a disk. `Err` is the pause before it: shortly after
+    /// the last deletions, and for an hour if these freed less than half of their bytes.
+    fn next_round(
+        &mut self,
+        device: u64,
+        free: u64,
+        last: FreeRound,
+    ) -> Result<FreeRound, FreeRound> {
+        if last.at.elapsed() < last.pause {
+            return Err(last);
         }
-        let freed = (free + (written - round.written)).saturating_sub(round.free);
-        if freed >= round.deleted / 2 {
-            return false;
+        let written = self.written_on(device);
+        let freed = (free + written.saturating_sub(last.written)).saturating_sub(last.free);
+        let next = FreeRound::new(free, written);
+        if freed >= last.deleted / 2 {
+            return Ok(next);
         }
-        (round.at, round.pause, round.deleted) = (Instant::now(), REPORT_EVERY, 0);
-        (round.free, round.written) = (free, written);
         self.report(
             device,
-            "deleted files freed no space (a snapshot, another program that fills the disk?): \
-             nothing is deleted for it for an hour",
+            "deleted files freed less than half of their bytes (a snapshot, another program that \
+             fills the disk?): nothing is deleted for it for an hour",
         );
-        true
+        Err(FreeRound { pause: BRAKE, ..next })
     }
 
-    /// The oldest file of all cameras on a disk that lack free space there.
-    fn oldest_on(&self, device: u64) -> Option<(usize, FileStartName, KeptFile)> {
+    /// Bytes that were written to a disk since the recorder was started.
+    fn written_on(&self, device: u64) -> u64 {
+        let of_disk = self.cameras.iter().filter(|state| state.device == device);
+        of_disk.map(|state| state.camera.written.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The oldest file of all cameras on a disk that ask for more than its `free` bytes.
+    fn oldest_on(&self, device: u64, free: u64) -> Option<(usize, FileStartName, KeptFile)> {
         let oldest = |(index, state): (usize, &CameraState)| {
-            if state.is_gone || state.device != device || state.lacking().is_none() {
+            let asked = state.camera.files.retention.free_bytes?;
+            if state.is_gone || state.device != device || asked <= free {
                 return None;
             }
             // A file with another name takes its space also when this one is gone.
-            let may_delete = |file: &KeptFile| self.may_delete(file) && has_one_name(&file.path);
+            let may_delete =
+                |file: &KeptFile| self.may_delete(index, file) && has_one_name(&file.path);
             let (start, file) = state.kept.oldest(may_delete)?;
             Some((index, start, file))
         };
@@ -308,9 +362,14 @@ impl Keeper {
         all.min_by_key(|(_, start, _)| *start)
     }
 
-    /// Reports a disk with less free space than its cameras ask for.
-    fn report(&self, device: u64, found: &str) {
-        let lacks = |state: &&CameraState| state.device == device && state.lacking().is_some();
+    /// Reports a disk with less free space than its cameras ask for, once an hour.
+    fn report(&mut self, device: u64, found: &'static str) {
+        let before = self.reported.insert(device, (found, Instant::now()));
+        if let Some((of, at)) = before.filter(|(of, at)| *of == found && at.elapsed() < BRAKE) {
+            self.reported.insert(device, (of, at));
+            return;
+        }
+        let lacks = |state: &&CameraState| state.device == device && state.lacks_on_disk();
         if let Some(state) = self.cameras.iter().find(lacks) {
             let folder = state.camera.files.folder.display();
             tracing::error!("{folder}: less is free on its disk than keep_free_gb, and {found}");
@@ -323,7 +382,7 @@ impl Keeper {
         let (path, shown) = (&file.path, file.path.display());
         if is_written_by_another(path) {
             tracing::info!("{shown}: another recorder writes it; it is kept");
-            self.refused.insert(path.clone(), Instant::now());
+            self.locked.insert(path.clone(), Instant::now());
             return 0;
         }
         let state = &mut self.cameras[index];
@@ -342,7 +401,7 @@ impl Keeper {
             }
             Err(error) => {
                 tracing::error!("unlink {shown}: {error}; trying again in ten minutes");
-                self.refused.insert(path.clone(), Instant::now());
+                state.refused = Some(Instant::now());
                 0
             }
         }
@@ -367,8 +426,7 @@ impl CameraState {
             let object = files.folder.display().to_string();
             Error::Host { call: "reading the folder", object, source }
         };
-        let about = fs::metadata(&files.folder).map_err(refused)?;
-        let (device, inode) = (about.dev(), about.ino());
+        let device = fs::metadata(&files.folder).map_err(refused)?.dev();
         let disk = rustix::fs::statvfs(&files.folder).map_err(|errno| refused(errno.into()))?;
         let size = disk.f_blocks.saturating_mul(disk.f_frsize);
         if let Some(most) = files.retention.free_bytes.filter(|most| *most >= size) {
@@ -382,34 +440,47 @@ impl CameraState {
         let kept = KeptFiles::read(files).map_err(refused)?;
         let zone = files.time_zone.clone();
         let clock = files.clock_minutes.map(|minutes| FileClock::new(minutes, zone));
-        let (retry, growing, is_gone) = (None, None, false);
-        Ok(CameraState { camera, kept, clock, retry, device, inode, growing, is_gone })
+        Ok(CameraState {
+            camera,
+            kept,
+            clock,
+            retry: None,
+            device,
+            growing: None,
+            is_gone: false,
+            refused: None,
+            is_changed: false,
+        })
     }
 
-    /// False while the folder is not that of the start: its disk may not be mounted, or somebody
-    /// has put another in its place.
+    /// False while the folder is gone, on another disk than at the start, or a symbolic link: its
+    /// disk may not be mounted, or somebody has put another folder in its place.
     fn is_there(&mut self) -> bool {
         let folder = &self.camera.files.folder;
-        let is_same = |about: fs::Metadata| (about.dev(), about.ino()) == (self.device, self.inode);
-        let is_there = fs::metadata(folder).is_ok_and(is_same);
+        let is_same = |about: fs::Metadata| about.is_dir() && about.dev() == self.device;
+        let is_there = fs::symlink_metadata(folder).is_ok_and(is_same);
         if !is_there && !self.is_gone {
             let shown = folder.display();
             tracing::error!(
-                "{shown}: it is gone, or another folder than at the start: nothing in it is \
-                 deleted; start the recorder again if this is meant"
+                "{shown}: it is gone, on another disk than at the start, or a symbolic link: \
+                 nothing in it is deleted; mount its disk, or start the recorder again"
             );
         }
         self.is_gone = !is_there;
         is_there
     }
 
-    /// The free bytes that the camera asks for, and those of its disk, if these are fewer.
-    fn lacking(&self) -> Option<(u64, u64)> {
-        let most = self.camera.files.retention.free_bytes?;
-        // A folder that is gone is reported where its files are made.
+    /// True if the disk has less free space than the camera asks for.
+    fn lacks_on_disk(&self) -> bool {
+        let asked = self.camera.files.retention.free_bytes;
+        !self.is_gone && asked.zip(self.free_bytes()).is_some_and(|(most, free)| free < most)
+    }
+
+    /// Free bytes of the disk; `None` if the folder is gone, which is reported where files are
+    /// made.
+    fn free_bytes(&self) -> Option<u64> {
         let disk = rustix::fs::statvfs(&self.camera.files.folder).ok()?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        (free < most).then_some((most, free))
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     /// Path of the file that is being written.
@@ -460,11 +531,10 @@ impl CameraState {
     }
 }
 
-/// Time until the next look, or until the next minute of the clock, when files may begin.
-fn wait(now: SystemTime) -> Duration {
+/// Time until the next minute of the clock, when files may begin.
+fn until_minute(now: SystemTime) -> Duration {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let in_minute = Duration::from_nanos((since.as_nanos() % MINUTE.as_nanos()) as u64);
-    (MINUTE - in_minute).min(LOOK_EVERY)
+    MINUTE - Duration::from_nanos((since.as_nanos() % MINUTE.as_nanos()) as u64)
 }
 
 /// Time since the machine was started, suspended or not.
@@ -491,12 +561,14 @@ const LATE_MAX: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(500);
 /// Deletions in a row: some tens of milliseconds.
 const DELETIONS_MAX: usize = 200;
-/// Time until a file that could not be deleted is tried again.
+/// Time until a file or folder in which something could not be deleted is tried again.
 const REFUSED_WAIT: Duration = Duration::from_secs(600);
 /// Interval between deletions for free space: longer than file systems take to free what was
 /// deleted (30 s of btrfs).
 const FREE_EVERY: Duration = Duration::from_secs(60);
-const REPORT_EVERY: Duration = Duration::from_secs(3600);
+/// Time for which nothing is deleted after deletions that freed too little, and until a report is
+/// repeated.
+const BRAKE: Duration = Duration::from_secs(3600);
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// Time for programs at the end of the recording.

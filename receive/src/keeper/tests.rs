@@ -46,7 +46,7 @@ impl Trial {
         let plans = Arc::new(PlanStore::open(Some(folder.path().join("cache"))));
         let mut keeper = Keeper::new(vec![camera], plans).unwrap();
         // The machine's clock is ahead of the files.
-        keeper.clock = DoubtedClock::start(at(6), steady(), [].into_iter());
+        keeper.clock = DoubtedClock::start(at(6), steady(), std::iter::empty());
         Trial { folder, keeper, stats, written, rotation }
     }
 
@@ -138,7 +138,7 @@ fn a_file_that_another_recorder_writes_stays() {
     drop(writes);
     trial.keeper.look(at(6));
     assert_eq!(trial.hours(), [1], "it is tried again later");
-    trial.keeper.refused.clear();
+    trial.keeper.locked.clear();
     trial.keeper.look(at(6));
     assert_eq!(trial.hours(), []);
 }
@@ -172,7 +172,7 @@ fn a_disk_without_space_takes_the_oldest_files_of_cameras_that_ask_for_it() {
     trial.keeper.cameras[0].camera.files.retention.free_bytes = Some(u64::MAX);
     trial.keeper.cameras[1].camera.files.retention.free_bytes = Some(1);
     fs::hard_link(trial.path(0), trial.folder.path().join("kept")).unwrap();
-    let (index, start, file) = trial.keeper.oldest_on(device).unwrap();
+    let (index, start, file) = trial.keeper.oldest_on(device, 1).unwrap();
     assert_eq!((index, start.copy, file.path), (0, 1, trial.path(1)));
     assert!(trial.keeper.look(at(6)));
     // A file with another name takes its space anyway; the other camera has what it asks for.
@@ -190,20 +190,19 @@ fn a_disk_without_space_takes_the_oldest_files_of_cameras_that_ask_for_it() {
 fn nothing_is_deleted_for_space_after_deletions_that_freed_none() {
     let mut trial = Trial::new(|_| {});
     trial.keeper.cameras[0].camera.files.retention.free_bytes = Some(u64::MAX);
-    let round = |deleted| FreeRound {
-        at: Instant::now(),
-        pause: Duration::ZERO,
-        free: 1000,
-        deleted,
-        written: 50,
-    };
+    let device = trial.keeper.cameras[0].device;
+    let round = |deleted| FreeRound { pause: Duration::ZERO, deleted, ..FreeRound::new(1000, 50) };
+    trial.written.bytes.store(350, Ordering::Relaxed);
     // 300 bytes were written meanwhile.
     for (deleted, free, is_paused) in [(0, 700, false), (900, 1150, false), (1000, 1150, true)] {
-        trial.keeper.rounds.insert(7, round(deleted));
-        assert_eq!(trial.keeper.is_paused(7, free, 350), is_paused, "{deleted} {free}");
-        assert_eq!(trial.keeper.is_paused(7, free, 350), is_paused, "again");
+        match trial.keeper.next_round(device, free, round(deleted)) {
+            Ok(next) => assert!(!is_paused && (next.free, next.written) == (free, 350)),
+            Err(paused) => assert!(is_paused && paused.pause == BRAKE, "{deleted} {free}"),
+        }
     }
-    assert_eq!(trial.keeper.rounds[&7].pause, REPORT_EVERY);
+    // Bytes that were written to other disks do not count.
+    let paused = trial.keeper.next_round(device + 1, 1150, round(900));
+    assert!(paused.is_err_and(|paused| paused.written == 0));
 }
 
 #[test]
@@ -253,7 +252,8 @@ fn sizes_are_those_of_the_folder_and_many_files_go_in_turns() {
     trial.keeper.compared = None;
     let left = || fs::read_dir(&folder).unwrap().count();
     let year = Duration::from_secs(365 * 86_400);
-    trial.keeper.clock = DoubtedClock::start(SystemTime::now() + year, steady(), [].into_iter());
+    trial.keeper.clock =
+        DoubtedClock::start(SystemTime::now() + year, steady(), std::iter::empty());
     assert!(!trial.keeper.look(SystemTime::now() + year));
     assert_eq!(left(), 6 + 8);
     assert!(trial.keeper.look(SystemTime::now() + year));
@@ -294,9 +294,9 @@ fn the_clock_and_a_failure_request_files() {
 
 #[test]
 fn files_may_begin_at_each_minute_of_the_clock() {
-    assert_eq!(wait(at(0)), LOOK_EVERY);
-    assert_eq!(wait(at(0) + Duration::from_millis(59_400)), Duration::from_millis(600));
-    assert_eq!(wait(UNIX_EPOCH), LOOK_EVERY);
+    assert_eq!(until_minute(at(0)), MINUTE);
+    assert_eq!(until_minute(at(0) + Duration::from_millis(59_400)), Duration::from_millis(600));
+    assert_eq!(until_minute(UNIX_EPOCH - MINUTE), MINUTE);
 }
 
 #[test]
@@ -322,4 +322,37 @@ fn a_file_that_never_reaches_its_length_is_ended() {
     *trial.written.path.lock().unwrap() = Some(state.camera.files.folder.join(name(10)));
     state.end_long_file();
     assert_eq!(trial.rotation.requests(), 1);
+}
+
+#[test]
+fn deletions_for_space_that_take_long_are_continued_at_once() {
+    let mut trial = Trial::new(|_| {});
+    let folder = trial.path(0).parent().unwrap().to_owned();
+    for number in 2..DELETIONS_MAX + 10 {
+        let path = folder.join(format!("door-20201130T010000Z-{number}.ts"));
+        fs::write(&path, "x").unwrap();
+        trial.keeper.complete(CompleteFile { stream: 3, path });
+    }
+    trial.keeper.cameras[0].camera.files.retention.free_bytes = Some(u64::MAX);
+    let left = || fs::read_dir(&folder).unwrap().count();
+    assert!(!trial.keeper.look(at(6)));
+    assert_eq!(left(), 6 + 8);
+    assert!(trial.keeper.look(at(6)));
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn a_folder_in_which_nothing_can_be_deleted_is_tried_again_later() {
+    let mut trial = Trial::new(|files| files.retention = keep(None, Some(0), None));
+    // A folder in the place of the oldest file cannot be unlinked.
+    fs::remove_file(trial.path(0)).unwrap();
+    fs::create_dir(trial.path(0)).unwrap();
+    trial.keeper.cameras[0].is_changed = false;
+    trial.keeper.compared = Some(Instant::now());
+    trial.keeper.look(at(6));
+    assert_eq!(trial.hours(), [0, 1, 2, 3, 4, 5]);
+    trial.keeper.cameras[0].refused = None;
+    trial.keeper.cameras[0].is_changed = true;
+    trial.keeper.look(at(6));
+    assert_eq!(trial.hours(), [0]);
 }

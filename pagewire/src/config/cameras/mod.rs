@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::ClientLogin;
-use receive::{CameraFiles, Retention, Rotation, StreamOptions, StreamOutputFiles};
+use receive::{CameraFiles, Retention, Rotation, StreamOptions, StreamOutputFiles, StreamSource};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -60,7 +60,10 @@ pub(super) fn parse(file: &FileText, base: &Path) -> Result<Vec<StreamOptions>, 
         };
         let Some(source) = table.source(&mut faults) else { continue };
         table.check_fit(&mut faults, &source, &top);
-        let is_same = |other: &&SourcedCamera| source.is_udp && other.source.url == source.url;
+        let port = StreamSource::parse(&source.url).ok().filter(|_| source.is_udp);
+        let is_same = |other: &&SourcedCamera| {
+            port.is_some() && StreamSource::parse(&other.source.url).ok() == port
+        };
         if let Some(other) = cameras.iter().find(is_same) {
             let fault =
                 format!("{} has the same port; leave one of the two out", other.table.shown);

@@ -535,7 +535,7 @@ fn a_file_is_read_with_its_mode_and_from_its_folder() {
 #[test]
 fn a_port_is_for_one_camera() {
     let site = Site::new();
-    let text = "[camera.a]\nurl = \"udp://[::]:1\"\n[camera.b]\nurl = \"udp://[::]:1\"\n";
+    let text = "[camera.a]\nurl = \"udp://[::]:1\"\n[camera.b]\nurl = \"rtp://[0:0::]:1\"\n";
     let fault = "c.toml:4: camera.b: url: camera.a has the same port; leave one of the two out";
     assert_eq!(site.faults(text), [fault]);
 }
