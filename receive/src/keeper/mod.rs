@@ -77,8 +77,9 @@ pub(crate) struct Keeper {
     rounds: HashMap<u64, FreeRound>,
     /// The last report about each disk.
     reported: HashMap<u64, (&'static str, Instant)>,
-    /// Files that another recorder writes, and the time at which that was found.
-    locked: HashMap<PathBuf, Instant>,
+    /// Files that another recorder writes or that could not be deleted, and the time at which that
+    /// was found.
+    refused: HashMap<PathBuf, Instant>,
     /// Deletions that are left until the clock is looked at again.
     deletions_left: usize,
 }
@@ -116,8 +117,8 @@ struct CameraState {
     growing: Option<(PathBuf, Instant)>,
     /// True while another folder, or none, is there.
     is_gone: bool,
-    /// Time at which a file could not be deleted.
-    refused: Option<Instant>,
+    /// Files in a row that could not be deleted, and the time of the first.
+    failures: Option<(u32, Instant)>,
     /// True if programs and people may have changed files since the list was compared with them.
     is_changed: bool,
 }
@@ -154,7 +155,7 @@ impl Keeper {
             compared: None,
             rounds: HashMap::new(),
             reported: HashMap::new(),
-            locked: HashMap::new(),
+            refused: HashMap::new(),
             deletions_left: 0,
         })
     }
@@ -218,11 +219,11 @@ impl Keeper {
                 jump.as_secs()
             );
         }
-        self.locked.retain(|_, at| at.elapsed() < REFUSED_WAIT);
+        self.refused.retain(|_, at| at.elapsed() < REFUSED_WAIT);
         // A year of files of many cameras is compared once a minute.
         let is_due = self.compared.is_none_or(|compared| compared.elapsed() >= MINUTE);
         for state in &mut self.cameras {
-            state.refused = state.refused.filter(|at| at.elapsed() < REFUSED_WAIT);
+            state.failures = state.failures.filter(|(_, at)| at.elapsed() < REFUSED_WAIT);
             state.is_changed |= is_due;
         }
         let now = Some(now).filter(|_| is_due && !self.clock.is_doubted());
@@ -238,7 +239,7 @@ impl Keeper {
                 self.cameras[index].is_changed = false;
             }
             for (start, file) in self.surplus(index, now).into_iter().take(self.deletions_left) {
-                if self.cameras[index].refused.is_none() {
+                if self.cameras[index].can_delete() {
                     self.delete(index, start, &file, "keep_days or keep_gb");
                 }
             }
@@ -260,12 +261,12 @@ impl Keeper {
         state.kept.surplus(&limits, now, state.growing_bytes(), |file| self.may_delete(index, file))
     }
 
-    /// False for a file that a program handles, that another recorder writes, or in a folder in
-    /// which nothing could be deleted just now.
+    /// False for a file that a program handles, that another recorder writes, or that could not be
+    /// deleted just now.
     fn may_delete(&self, index: usize, file: &KeptFile) -> bool {
-        self.cameras[index].refused.is_none()
+        self.cameras[index].can_delete()
             && !self.commands.is_busy(&file.path)
-            && !self.locked.contains_key(&file.path)
+            && !self.refused.contains_key(&file.path)
     }
 
     /// Deletes the oldest files of cameras whose disk has less free space than they ask for.
@@ -276,7 +277,14 @@ impl Keeper {
                 disks.insert(state.device, free);
             }
         }
+        // An interrupted round ends where another program has made room.
+        self.rounds.retain(|device, round| !round.is_open || disks.contains_key(device));
         for (device, free) in disks {
+            let of_disk = self.cameras.iter_mut().filter(|state| state.device == device);
+            for state in of_disk.filter(|state| state.is_changed) {
+                state.kept.refresh();
+                state.is_changed = false;
+            }
             let mut round = match self.rounds.remove(&device) {
                 // It was interrupted, so that the clock could be looked at.
                 Some(round) if round.is_open => round,
@@ -382,7 +390,7 @@ impl Keeper {
         let (path, shown) = (&file.path, file.path.display());
         if is_written_by_another(path) {
             tracing::info!("{shown}: another recorder writes it; it is kept");
-            self.locked.insert(path.clone(), Instant::now());
+            self.refused.insert(path.clone(), Instant::now());
             return 0;
         }
         let state = &mut self.cameras[index];
@@ -393,6 +401,7 @@ impl Keeper {
                 state.camera.stats.deleted.fetch_add(1, Ordering::Relaxed);
                 state.camera.stats.deleted_bytes.fetch_add(file.bytes, Ordering::Relaxed);
                 state.kept.forget(start);
+                state.failures = None;
                 file.bytes
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -401,7 +410,9 @@ impl Keeper {
             }
             Err(error) => {
                 tracing::error!("unlink {shown}: {error}; trying again in ten minutes");
-                state.refused = Some(Instant::now());
+                let (count, since) = state.failures.unwrap_or((0, Instant::now()));
+                state.failures = Some((count + 1, since));
+                self.refused.insert(path.clone(), Instant::now());
                 0
             }
         }
@@ -448,7 +459,7 @@ impl CameraState {
             device,
             growing: None,
             is_gone: false,
-            refused: None,
+            failures: None,
             is_changed: false,
         })
     }
@@ -468,6 +479,11 @@ impl CameraState {
         }
         self.is_gone = !is_there;
         is_there
+    }
+
+    /// False after several files in a row could not be deleted: the disk may be read-only.
+    fn can_delete(&self) -> bool {
+        self.failures.is_none_or(|(count, _)| count < FAILURES_MAX)
     }
 
     /// True if the disk has less free space than the camera asks for.
@@ -563,6 +579,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const DELETIONS_MAX: usize = 200;
 /// Time until a file or folder in which something could not be deleted is tried again.
 const REFUSED_WAIT: Duration = Duration::from_secs(600);
+/// Files in a row that cannot be deleted, after which no other of the camera is tried.
+const FAILURES_MAX: u32 = 10;
 /// Interval between deletions for free space: longer than file systems take to free what was
 /// deleted (30 s of btrfs).
 const FREE_EVERY: Duration = Duration::from_secs(60);

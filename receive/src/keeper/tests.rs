@@ -138,7 +138,7 @@ fn a_file_that_another_recorder_writes_stays() {
     drop(writes);
     trial.keeper.look(at(6));
     assert_eq!(trial.hours(), [1], "it is tried again later");
-    trial.keeper.locked.clear();
+    trial.keeper.refused.clear();
     trial.keeper.look(at(6));
     assert_eq!(trial.hours(), []);
 }
@@ -342,17 +342,38 @@ fn deletions_for_space_that_take_long_are_continued_at_once() {
 }
 
 #[test]
-fn a_folder_in_which_nothing_can_be_deleted_is_tried_again_later() {
+fn a_file_that_cannot_be_deleted_holds_up_no_other() {
     let mut trial = Trial::new(|files| files.retention = keep(None, Some(0), None));
-    // A folder in the place of the oldest file cannot be unlinked.
-    fs::remove_file(trial.path(0)).unwrap();
-    fs::create_dir(trial.path(0)).unwrap();
-    trial.keeper.cameras[0].is_changed = false;
+    // A folder in the place of a file cannot be unlinked.
+    let folders = |trial: &Trial, hours: std::ops::Range<usize>| {
+        for hour in hours {
+            fs::remove_file(trial.path(hour)).unwrap();
+            fs::create_dir(trial.path(hour)).unwrap();
+        }
+    };
+    folders(&trial, 0..2);
     trial.keeper.compared = Some(Instant::now());
+    assert!(trial.keeper.look(at(6)));
+    assert_eq!(trial.hours(), [0, 1]);
+    assert!(trial.keeper.look(at(6)));
+    assert_eq!(trial.keeper.refused.len(), 2, "they are tried again later");
+
+    let mut trial = Trial::new(|files| files.retention = keep(None, Some(0), None));
+    folders(&trial, 0..2);
+    trial.keeper.cameras[0].failures = Some((FAILURES_MAX - 2, Instant::now()));
+    trial.keeper.compared = Some(Instant::now());
+    assert!(trial.keeper.look(at(6)));
+    assert_eq!(trial.hours(), [0, 1, 2, 3, 4, 5], "the disk may be read-only");
+}
+
+#[test]
+fn the_space_of_files_that_programs_shortened_is_counted_as_it_is() {
+    let mut trial = Trial::new(|_| {});
+    for hour in 0..6 {
+        fs::write(trial.path(hour), [0; 2]).unwrap();
+    }
+    trial.keeper.cameras[0].camera.files.retention.free_bytes = Some(u64::MAX);
     trial.keeper.look(at(6));
-    assert_eq!(trial.hours(), [0, 1, 2, 3, 4, 5]);
-    trial.keeper.cameras[0].refused = None;
-    trial.keeper.cameras[0].is_changed = true;
-    trial.keeper.look(at(6));
-    assert_eq!(trial.hours(), [0]);
+    let device = trial.keeper.cameras[0].device;
+    assert_eq!((trial.hours(), trial.keeper.rounds[&device].deleted), (vec![], 12));
 }
