@@ -89,12 +89,7 @@ pub(crate) fn run(mut options: Options) -> ExitCode {
     };
     let scenario = match options.scenario.as_deref().map(crate::config::read_scenario).transpose() {
         Ok(scenario) => scenario,
-        Err(faults) => {
-            for fault in &faults {
-                crate::wrong(fault);
-            }
-            return ExitCode::from(2);
-        }
+        Err(faults) => return crate::all_wrong(&faults),
     };
     let mut lines = match Lines::open(options.json.as_deref()) {
         Ok(lines) => lines,

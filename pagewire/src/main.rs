@@ -158,6 +158,14 @@ fn wrong(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Reports all faults of a file; exit status 2.
+fn all_wrong(faults: &[String]) -> ExitCode {
+    for fault in faults {
+        wrong(fault);
+    }
+    ExitCode::from(2)
+}
+
 /// Reports an error; exit status 2 where the command line is at fault, otherwise 1.
 fn failed(error: &(impl std::fmt::Display + ?Sized), is_caller: bool) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(process_title::masked(&error.to_string())));

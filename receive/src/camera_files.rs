@@ -73,6 +73,11 @@ impl CameraFiles {
         format!("{}-{{time}}.{}", self.camera, self.extension())
     }
 
+    /// Parses the name at the end of a path.
+    pub(crate) fn parse_path(&self, path: &Path) -> Option<FileStartName> {
+        self.parse_name(path.file_name()?.to_str()?)
+    }
+
     /// Parses the name of a file of this camera, of any container.
     pub(crate) fn parse_name(&self, name: &str) -> Option<FileStartName> {
         let rest = name.strip_prefix(&*self.camera)?.strip_prefix('-')?;

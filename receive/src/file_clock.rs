@@ -66,7 +66,7 @@ impl FileClock {
 }
 
 /// Minutes of a day.
-pub(crate) const DAY_MINUTES: u32 = 24 * 60;
+const DAY_MINUTES: u32 = 24 * 60;
 
 #[cfg(test)]
 mod tests {

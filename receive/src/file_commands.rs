@@ -15,7 +15,7 @@
 //! Sources: execve(2), setpgid(2), kill(2). Does not repeat a program that failed, nor end one that
 //! still runs when the recorder is killed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -39,20 +39,14 @@ pub(crate) struct FileCommands {
     /// A queue for each camera; `None` without a program.
     queues: Vec<Option<Sender<PathBuf>>>,
     busy: BusyFiles,
-    counts: Arc<[CommandCounts]>,
+    /// Files of each camera whose program failed or was not run.
+    failed: Vec<Arc<AtomicU64>>,
     thread: Option<CommandThread>,
 }
 
-/// Counts of a camera's files.
-#[derive(Debug, Default)]
-struct CommandCounts {
-    waiting: AtomicU64,
-    failed: AtomicU64,
-}
-
-/// Files that wait for a program, or are handled by one.
+/// Files that wait for a program, or are handled by one, and the indices of their cameras.
 #[derive(Debug, Clone, Default)]
-struct BusyFiles(Arc<Mutex<HashSet<PathBuf>>>);
+struct BusyFiles(Arc<Mutex<HashMap<PathBuf, usize>>>);
 
 /// The program of a camera.
 struct FileCommand {
@@ -61,23 +55,22 @@ struct FileCommand {
     words: Vec<String>,
     busy: BusyFiles,
     running: Arc<Semaphore>,
-    counts: Arc<[CommandCounts]>,
-    index: usize,
+    failed: Arc<AtomicU64>,
 }
 
 impl FileCommands {
-    /// Starts the thread that runs the programs, if a camera has one.
+    /// Starts the thread that runs the programs, if a camera has one. Each camera comes with its
+    /// count of files whose program failed or was not run.
     ///
     /// # Errors
     /// Host: the thread or its executor is refused.
     pub(crate) fn start<'a>(
-        cameras: impl Iterator<Item = &'a CameraFiles>,
+        cameras: impl Iterator<Item = (&'a CameraFiles, Arc<AtomicU64>)>,
     ) -> Result<FileCommands, Error> {
-        let cameras: Vec<&CameraFiles> = cameras.collect();
-        let counts: Arc<[CommandCounts]> = cameras.iter().map(|_| Default::default()).collect();
+        let (cameras, failed): (Vec<_>, Vec<_>) = cameras.unzip();
         let (busy, running) = (BusyFiles::default(), Arc::new(Semaphore::new(RUNNING_MAX)));
         let (mut queues, mut tasks) = (Vec::new(), Vec::new());
-        for (index, camera) in cameras.into_iter().enumerate() {
+        for (camera, failed) in cameras.into_iter().zip(&failed) {
             if camera.on_file.is_empty() {
                 queues.push(None);
                 continue;
@@ -89,25 +82,21 @@ impl FileCommands {
                 words: camera.on_file.clone(),
                 busy: busy.clone(),
                 running: running.clone(),
-                counts: counts.clone(),
-                index,
+                failed: failed.clone(),
             };
             tasks.push((command, files));
         }
         let thread = if tasks.is_empty() { None } else { Some(spawn(tasks)?) };
-        Ok(FileCommands { queues, busy, counts, thread })
+        Ok(FileCommands { queues, busy, failed, thread })
     }
 
     /// Hands a complete file to the program of its camera.
     pub(crate) fn add(&self, camera: usize, path: &Path) {
         let Some(queue) = &self.queues[camera] else { return };
-        let counts = &self.counts[camera];
-        self.busy.lock().insert(path.to_owned());
-        counts.waiting.fetch_add(1, Ordering::Relaxed);
+        self.busy.lock().insert(path.to_owned(), camera);
         if queue.try_send(path.to_owned()).is_err() {
             self.busy.lock().remove(path);
-            counts.waiting.fetch_sub(1, Ordering::Relaxed);
-            counts.failed.fetch_add(1, Ordering::Relaxed);
+            self.failed[camera].fetch_add(1, Ordering::Relaxed);
             let shown = path.display();
             tracing::error!(
                 "{shown}: on_file is skipped: {WAITING_MAX} files wait for it; make it faster"
@@ -117,12 +106,7 @@ impl FileCommands {
 
     /// True while a file waits for its program or is handled by it.
     pub(crate) fn is_busy(&self, path: &Path) -> bool {
-        self.busy.lock().contains(path)
-    }
-
-    /// Files of a camera whose program failed or was not run.
-    pub(crate) fn failed(&self, camera: usize) -> u64 {
-        self.counts[camera].failed.load(Ordering::Relaxed)
+        self.busy.lock().contains_key(path)
     }
 
     /// Waits until all files are handled, for `wait` at most; then kills the programs, and counts
@@ -133,18 +117,15 @@ impl FileCommands {
             let _ = end.send(Instant::now() + wait);
             let _ = thread.join();
         }
-        for counts in self.counts.iter() {
-            let left = counts.waiting.swap(0, Ordering::Relaxed);
-            counts.failed.fetch_add(left, Ordering::Relaxed);
-        }
-        for path in self.busy.lock().drain() {
+        for (path, camera) in self.busy.lock().drain() {
+            self.failed[camera].fetch_add(1, Ordering::Relaxed);
             tracing::error!("{}: on_file was not run, or was ended", path.display());
         }
     }
 }
 
 impl BusyFiles {
-    fn lock(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,11 +164,8 @@ impl FileCommand {
         while let Some(path) = files.recv().await {
             // The semaphore is never closed.
             let _running = self.running.acquire().await;
-            let outcome = self.run_one(&path).await;
-            let counts = &self.counts[self.index];
-            counts.waiting.fetch_sub(1, Ordering::Relaxed);
-            if let Err(found) = outcome {
-                counts.failed.fetch_add(1, Ordering::Relaxed);
+            if let Err(found) = self.run_one(&path).await {
+                self.failed.fetch_add(1, Ordering::Relaxed);
                 let (camera, shown) = (&self.camera, path.display());
                 tracing::error!("camera {camera}: on_file {} of {shown}: {found}", self.words[0]);
             }
@@ -268,6 +246,17 @@ mod tests {
 
     use super::*;
 
+    /// Starts the programs of cameras; returns their counts, too.
+    fn start(cameras: &[CameraFiles]) -> (FileCommands, Vec<Arc<AtomicU64>>) {
+        let failed: Vec<Arc<AtomicU64>> = cameras.iter().map(|_| Arc::default()).collect();
+        let commands = FileCommands::start(cameras.iter().zip(failed.iter().cloned())).unwrap();
+        (commands, failed)
+    }
+
+    fn counts(failed: &[Arc<AtomicU64>]) -> Vec<u64> {
+        failed.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
     fn camera(folder: &Path, on_file: &[&str]) -> CameraFiles {
         let mut camera = CameraFiles::new("front door".to_owned(), folder.to_owned());
         camera.on_file = on_file.iter().map(|word| (*word).to_owned()).collect();
@@ -284,7 +273,7 @@ mod tests {
         );
         let words = ["sh", "-c", &script, "sh", "of {camera}", "{file}"];
         let cameras = [camera(folder.path(), &words), camera(folder.path(), &[])];
-        let mut commands = FileCommands::start(cameras.iter()).unwrap();
+        let (mut commands, failed) = start(&cameras);
         for name in ["a; rm -rf $HOME {camera}.mp4", "b.mp4", "c.mp4"] {
             commands.add(0, Path::new(name));
             commands.add(1, Path::new(name));
@@ -293,7 +282,7 @@ mod tests {
         let line = |name: &str| format!("of front door|{name}|{name}|front door||\n");
         let lines = ["a; rm -rf $HOME {camera}.mp4", "b.mp4", "c.mp4"].map(line).concat();
         assert_eq!(fs::read_to_string(list).unwrap(), lines);
-        assert_eq!((commands.failed(0), commands.failed(1)), (0, 0));
+        assert_eq!(counts(&failed), [0, 0]);
     }
 
     #[test]
@@ -305,7 +294,7 @@ mod tests {
         let mut missing = camera(folder.path(), &["/nowhere/upload", "{file}"]);
         missing.camera = "yard".to_owned();
         let cameras = [camera(folder.path(), &["sh", "-c", &script]), missing];
-        let mut commands = FileCommands::start(cameras.iter()).unwrap();
+        let (mut commands, failed) = start(&cameras);
         let path = Path::new("a.mp4");
         commands.add(0, path);
         commands.add(1, Path::new("b.mp4"));
@@ -313,7 +302,7 @@ mod tests {
         fs::write(&gate, "go\n").unwrap();
         commands.end(Duration::from_secs(60));
         assert!(!commands.is_busy(path));
-        assert_eq!((commands.failed(0), commands.failed(1)), (1, 1));
+        assert_eq!(counts(&failed), [1, 1]);
     }
 
     #[test]
@@ -324,7 +313,7 @@ mod tests {
         let script =
             format!("sleep 1000 & echo $! > {}.new; mv {0}.new {0}; wait", started.display());
         let cameras = [camera(folder.path(), &["sh", "-c", &script])];
-        let mut commands = FileCommands::start(cameras.iter()).unwrap();
+        let (mut commands, failed) = start(&cameras);
         commands.add(0, Path::new("first.mp4"));
         while !started.exists() {
             std::thread::yield_now();
@@ -332,9 +321,9 @@ mod tests {
         for number in 0..WAITING_MAX + 3 {
             commands.add(0, Path::new(&format!("{number}.mp4")));
         }
-        assert_eq!(commands.failed(0), 3);
+        assert_eq!(counts(&failed), [3]);
         commands.end(Duration::ZERO);
-        assert_eq!(commands.failed(0), 3 + 1 + WAITING_MAX as u64);
+        assert_eq!(counts(&failed), [3 + 1 + WAITING_MAX as u64]);
         let child = fs::read_to_string(started).unwrap();
         let gone = || {
             let state = fs::read_to_string(format!("/proc/{}/stat", child.trim()));

@@ -55,10 +55,8 @@ impl KeptFiles {
 
     /// Adds a file that is complete; returns false if it is none of the camera.
     pub(crate) fn complete(&mut self, camera: &CameraFiles, path: PathBuf) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let start = name.and_then(|name| camera.parse_name(name));
         let about = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file);
-        let (Some(start), Some(about)) = (start, about) else { return false };
+        let Some((start, about)) = camera.parse_path(&path).zip(about) else { return false };
         let ended = about.modified().unwrap_or_else(|_| SystemTime::now());
         self.add(start, KeptFile { path, bytes: about.len(), ended });
         true
@@ -90,9 +88,7 @@ impl KeptFiles {
 
     /// True if a file is in the list.
     pub(crate) fn has(&self, camera: &CameraFiles, path: &Path) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let start = name.and_then(|name| camera.parse_name(name));
-        start.is_some_and(|start| self.files.contains_key(&start))
+        camera.parse_path(path).is_some_and(|start| self.files.contains_key(&start))
     }
 
     /// Removes a file from the list.

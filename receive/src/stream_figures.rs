@@ -201,8 +201,9 @@ impl StreamFigures {
         let progress = *lock(&shared.progress);
         // A camera's files may be written again after a failure.
         let has_failed = written.has_failed.load(Ordering::Relaxed);
-        let mended = lock(&written.failure).clone().filter(|_| !has_failed);
-        let failure = lock(&written.failure).clone().filter(|_| has_failed).or(refusal);
+        let of_files = lock(&written.failure).clone();
+        let (failure, mended) = if has_failed { (of_files, None) } else { (None, of_files) };
+        let failure = failure.or(refusal);
         let is_over = shared.is_over.load(Ordering::Relaxed);
         StreamFigures {
             url: row.options.url.clone(),

@@ -95,12 +95,7 @@ impl Unusable {
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Unusable::Line(error) => error.exit(),
-            Unusable::Faults(faults) => {
-                for fault in &faults {
-                    crate::wrong(fault);
-                }
-                ExitCode::from(2)
-            }
+            Unusable::Faults(faults) => crate::all_wrong(&faults),
         }
     }
 

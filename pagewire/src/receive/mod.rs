@@ -125,12 +125,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let streams = match &options.config {
         Some(path) => match crate::config::read_cameras(path) {
             Ok(streams) => streams,
-            Err(faults) => {
-                for fault in &faults {
-                    crate::wrong(fault);
-                }
-                return ExitCode::from(2);
-            }
+            Err(faults) => return crate::all_wrong(&faults),
         },
         None => match streams(&options) {
             Ok(streams) => streams,

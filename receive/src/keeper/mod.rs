@@ -50,7 +50,7 @@ pub(crate) struct KeeperStats {
     pub(crate) deleted: AtomicU64,
     pub(crate) deleted_bytes: AtomicU64,
     /// Files whose program failed or was not run.
-    pub(crate) commands_failed: AtomicU64,
+    pub(crate) commands_failed: Arc<AtomicU64>,
 }
 
 /// A camera whose files are kept.
@@ -137,7 +137,10 @@ impl Keeper {
     /// thread is refused.
     pub(crate) fn new(cameras: Vec<KeptCamera>, plans: Arc<PlanStore>) -> Result<Keeper, Error> {
         let cameras = cameras.into_iter().map(CameraState::new).collect::<Result<Vec<_>, _>>()?;
-        let commands = FileCommands::start(cameras.iter().map(|state| &state.camera.files))?;
+        let programs = cameras.iter().map(|CameraState { camera, .. }| {
+            (&camera.files, camera.stats.commands_failed.clone())
+        });
+        let commands = FileCommands::start(programs)?;
         let spans = cameras.iter().flat_map(|state| state.kept.spans());
         let clock = DoubtedClock::start(SystemTime::now(), steady(), spans);
         let has_age = |state: &CameraState| state.camera.files.retention.age.is_some();
@@ -183,7 +186,6 @@ impl Keeper {
             }
         }
         self.commands.end(END_WAIT);
-        self.count();
     }
 
     /// Requests the next file of cameras whose period has begun.
@@ -234,11 +236,11 @@ impl Keeper {
             if !self.cameras[index].is_there() {
                 continue;
             }
-            if self.cameras[index].is_changed && !self.surplus(index, now).is_empty() {
-                self.cameras[index].kept.refresh();
-                self.cameras[index].is_changed = false;
+            let mut surplus = self.surplus(index, now);
+            if !surplus.is_empty() && self.cameras[index].refresh_if_changed() {
+                surplus = self.surplus(index, now);
             }
-            for (start, file) in self.surplus(index, now).into_iter().take(self.deletions_left) {
+            for (start, file) in surplus.into_iter().take(self.deletions_left) {
                 if self.cameras[index].can_delete() {
                     self.delete(index, start, &file, "keep_days or keep_gb");
                 }
@@ -249,9 +251,10 @@ impl Keeper {
         }
         self.cameras.iter_mut().for_each(CameraState::retry);
         self.cameras.iter_mut().for_each(CameraState::end_long_file);
-        self.count();
         let is_done = self.deletions_left > 0;
-        self.compared = now.filter(|_| is_done).map(|_| Instant::now()).or(self.compared);
+        if is_due && is_done {
+            self.compared = Some(Instant::now());
+        }
         is_done
     }
 
@@ -272,19 +275,15 @@ impl Keeper {
     /// Deletes the oldest files of cameras whose disk has less free space than they ask for.
     fn free_disks(&mut self) {
         let mut disks: HashMap<u64, u64> = HashMap::new();
-        for state in self.cameras.iter().filter(|state| state.lacks_on_disk()) {
-            if let Some(free) = state.free_bytes() {
+        let asks = |state: &&CameraState| state.camera.files.retention.free_bytes.is_some();
+        for state in self.cameras.iter().filter(asks) {
+            if let Some(free) = state.free_bytes().filter(|free| state.lacks(state.device, *free)) {
                 disks.insert(state.device, free);
             }
         }
         // An interrupted round ends where another program has made room.
         self.rounds.retain(|device, round| !round.is_open || disks.contains_key(device));
         for (device, free) in disks {
-            let of_disk = self.cameras.iter_mut().filter(|state| state.device == device);
-            for state in of_disk.filter(|state| state.is_changed) {
-                state.kept.refresh();
-                state.is_changed = false;
-            }
             let mut round = match self.rounds.remove(&device) {
                 // It was interrupted, so that the clock could be looked at.
                 Some(round) if round.is_open => round,
@@ -298,6 +297,9 @@ impl Keeper {
                 None => FreeRound::new(free, self.written_on(device)),
             };
             round.is_open = true;
+            for state in self.cameras.iter_mut().filter(|state| state.device == device) {
+                state.refresh_if_changed();
+            }
             // Deleted bytes count as free until the next round: a file that a player holds open
             // takes its space until it is closed.
             while self.deletions_left > 0 && round.is_open {
@@ -308,14 +310,9 @@ impl Keeper {
                     None => round.is_open = false,
                 }
             }
-            let lacks = self.cameras.iter().any(|state| {
-                let asked = state.camera.files.retention.free_bytes;
-                state.device == device
-                    && !state.is_gone
-                    && asked.is_some_and(|most| most > round.free + round.deleted)
-            });
-            if !round.is_open && lacks {
-                self.report(device, "no complete file that may be deleted is left");
+            if !round.is_open {
+                let found = "no complete file that may be deleted is left";
+                self.report(device, round.free + round.deleted, found);
             }
             round.at = Instant::now();
             self.rounds.insert(device, round);
@@ -341,6 +338,7 @@ impl Keeper {
         }
         self.report(
             device,
+            free,
             "deleted files freed less than half of their bytes (a snapshot, another program that \
              fills the disk?): nothing is deleted for it for an hour",
         );
@@ -356,8 +354,7 @@ impl Keeper {
     /// The oldest file of all cameras on a disk that ask for more than its `free` bytes.
     fn oldest_on(&self, device: u64, free: u64) -> Option<(usize, FileStartName, KeptFile)> {
         let oldest = |(index, state): (usize, &CameraState)| {
-            let asked = state.camera.files.retention.free_bytes?;
-            if state.is_gone || state.device != device || asked <= free {
+            if !state.lacks(device, free) {
                 return None;
             }
             // A file with another name takes its space also when this one is gone.
@@ -370,17 +367,16 @@ impl Keeper {
         all.min_by_key(|(_, start, _)| *start)
     }
 
-    /// Reports a disk with less free space than its cameras ask for, once an hour.
-    fn report(&mut self, device: u64, found: &'static str) {
-        let before = self.reported.insert(device, (found, Instant::now()));
-        if let Some((of, at)) = before.filter(|(of, at)| *of == found && at.elapsed() < BRAKE) {
-            self.reported.insert(device, (of, at));
+    /// Reports a disk of whose cameras one asks for more than its `free` bytes, once an hour.
+    fn report(&mut self, device: u64, free: u64, found: &'static str) {
+        let is_new = |(of, at): &(&str, Instant)| *of != found || at.elapsed() >= BRAKE;
+        if !self.reported.get(&device).is_none_or(is_new) {
             return;
         }
-        let lacks = |state: &&CameraState| state.device == device && state.lacks_on_disk();
-        if let Some(state) = self.cameras.iter().find(lacks) {
+        if let Some(state) = self.cameras.iter().find(|state| state.lacks(device, free)) {
             let folder = state.camera.files.folder.display();
             tracing::error!("{folder}: less is free on its disk than keep_free_gb, and {found}");
+            self.reported.insert(device, (found, Instant::now()));
         }
     }
 
@@ -415,13 +411,6 @@ impl Keeper {
                 self.refused.insert(path.clone(), Instant::now());
                 0
             }
-        }
-    }
-
-    fn count(&self) {
-        for (index, state) in self.cameras.iter().enumerate() {
-            let failed = self.commands.failed(index);
-            state.camera.stats.commands_failed.store(failed, Ordering::Relaxed);
         }
     }
 }
@@ -486,10 +475,19 @@ impl CameraState {
         self.failures.is_none_or(|(count, _)| count < FAILURES_MAX)
     }
 
-    /// True if the disk has less free space than the camera asks for.
-    fn lacks_on_disk(&self) -> bool {
+    /// Compares the list with the folder if files may have changed; returns true then.
+    fn refresh_if_changed(&mut self) -> bool {
+        let is_changed = std::mem::take(&mut self.is_changed);
+        if is_changed {
+            self.kept.refresh();
+        }
+        is_changed
+    }
+
+    /// True if the folder is on this disk, and the camera asks for more than `free` bytes of it.
+    fn lacks(&self, device: u64, free: u64) -> bool {
         let asked = self.camera.files.retention.free_bytes;
-        !self.is_gone && asked.zip(self.free_bytes()).is_some_and(|(most, free)| free < most)
+        self.device == device && !self.is_gone && asked.is_some_and(|most| most > free)
     }
 
     /// Free bytes of the disk; `None` if the folder is gone, which is reported where files are
