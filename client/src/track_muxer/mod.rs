@@ -51,6 +51,10 @@ pub struct TrackMuxer {
     last_arrival: Duration,
     /// Files that have begun in the caller's buffer.
     file_starts: Vec<MuxedFileStart>,
+    /// Start of the last file, relative to the first unit's arrival.
+    last_start: Duration,
+    /// Times of units from the origin, and their arrivals, both relative to the first.
+    arrivals: VecDeque<(Duration, Duration)>,
     /// Time at which the file begins.
     begins: Duration,
     /// Time of the latest unit, from the origin.
@@ -64,7 +68,7 @@ pub struct TrackMuxer {
 pub struct MuxedFileStart {
     /// Offset of its first byte.
     pub offset: usize,
-    /// Arrival of its first unit, by the times of the units since.
+    /// Arrival of its first unit, to a tenth of a second.
     pub arrived: Instant,
 }
 
@@ -113,6 +117,8 @@ impl TrackMuxer {
             first_arrival: None,
             last_arrival: Duration::ZERO,
             file_starts: Vec::new(),
+            last_start: Duration::ZERO,
+            arrivals: VecDeque::new(),
             begins: Duration::ZERO,
             reached: Duration::ZERO,
             counts: MuxCounts::default(),
@@ -134,15 +140,36 @@ impl TrackMuxer {
     /// Notes the files that began with the last unit written, or at the end.
     fn note_file_starts(&mut self) {
         let Some((writer, first)) = self.writer.as_mut().zip(self.first_arrival) else { return };
-        let reached = first + self.last_arrival;
-        let starts =
-            writer.take_file_starts().into_iter().map(|FileStart { offset, age, .. }| {
-                // The times of a sender may be hours apart: they do not tell when a unit arrived.
-                let arrived =
-                    reached.checked_sub(age).filter(|_| age <= AGE_MAX).unwrap_or(reached);
-                MuxedFileStart { offset, arrived }
-            });
-        self.file_starts.extend(starts);
+        for FileStart { offset, age, .. } in writer.take_file_starts() {
+            let arrived = first + self.start_of_file(age);
+            self.file_starts.push(MuxedFileStart { offset, arrived });
+        }
+    }
+
+    /// Arrival of the first unit of a file, whose times are `age` before the latest, relative to
+    /// the first unit's. A sender may pause or hurry in between, so it is looked up. Tracks may be
+    /// far ahead of each other: no file begins before the one in front of it.
+    fn start_of_file(&mut self, age: Duration) -> Duration {
+        let begins = self.reached.saturating_sub(age);
+        let before = self.arrivals.partition_point(|(reached, _)| *reached <= begins);
+        let found = self.arrivals.get(before.saturating_sub(1)).map(|(_, arrival)| *arrival);
+        // The times of a sender may be hours apart: they do not tell when a unit arrived.
+        let found = found.filter(|_| age <= AGE_MAX).unwrap_or(self.last_arrival);
+        self.last_start = self.last_start.max(found);
+        self.last_start
+    }
+
+    /// Notes that the times have reached a new place with a unit of this arrival.
+    fn note_arrival(&mut self, arrival: Duration) {
+        let is_far =
+            |(reached, _): &(Duration, Duration)| self.reached >= *reached + ARRIVALS_APART;
+        if self.arrivals.back().is_none_or(is_far) {
+            self.arrivals.push_back((self.reached, arrival));
+            let is_old = |(reached, _): &(Duration, Duration)| self.reached > *reached + AGE_MAX;
+            while self.arrivals.front().is_some_and(is_old) {
+                self.arrivals.pop_front();
+            }
+        }
     }
 
     /// The kind of the files.
@@ -407,10 +434,14 @@ impl TrackMuxer {
         let step = clock.push(unit, arrival);
         self.last_arrival = self.last_arrival.max(arrival);
         let mut refusals = Vec::new();
+        let is_placed = !step.units.is_empty();
         for unit in step.units {
             let reached = unit.time.max(0) as f64 / f64::from(rate);
             self.reached = self.reached.max(Duration::from_secs_f64(reached));
             refusals.extend(writer.push(number, unit, out).err());
+        }
+        if is_placed {
+            self.note_arrival(arrival);
         }
         refusals.iter().for_each(|refusal| self.note(refusal));
         self.note_file_starts();
@@ -505,6 +536,8 @@ const CODECS_WAIT: Duration = Duration::from_secs(10);
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
 /// Half a picture: a smaller offset is imperceptible, and within the precision of reports.
 const STEP_S_MIN: f64 = 0.02;
+/// Distance of the times whose arrivals are held: 600 in [`AGE_MAX`], 19 kB.
+const ARRIVALS_APART: Duration = Duration::from_millis(100);
 /// Longest media time of a file that begins: twice as long as its start waits for parameters.
 const AGE_MAX: Duration = Duration::from_secs(60);
 const WAITING_BYTES_MAX: usize = 64 << 20;

@@ -143,3 +143,34 @@ fn starts_that_the_server_has_named_for_each_track_hold() {
         assert_apart(places(&muxer, 0.0), if origins[1].is_some() { 0.0 } else { 0.4 });
     }
 }
+
+#[test]
+fn a_file_begins_with_the_arrival_of_its_first_unit_and_not_before_the_one_in_front() {
+    let mut muxer = muxer();
+    let mut reach = |reached_s: u64, arrival_s: u64| {
+        muxer.reached = Duration::from_secs(reached_s);
+        muxer.note_arrival(Duration::from_secs(arrival_s));
+        muxer.last_arrival = Duration::from_secs(arrival_s);
+    };
+    // The sender pauses from the third second to the tenth, hurries, and pauses again.
+    for (reached_s, arrival_s) in [(0, 0), (1, 1), (2, 2), (3, 10), (4, 10), (5, 10), (6, 20)] {
+        reach(reached_s, arrival_s);
+    }
+    // A unit whose place is not known yet has arrived.
+    muxer.last_arrival = Duration::from_secs(30);
+    let mut start = |age_s| muxer.start_of_file(Duration::from_secs(age_s)).as_secs();
+    assert_eq!([start(6), start(5), start(4), start(2), start(0)], [0, 1, 2, 10, 20]);
+    assert_eq!([start(4), start(3600)], [20, 30]);
+}
+
+#[test]
+fn arrivals_are_held_for_as_long_as_a_file_may_wait() {
+    let mut muxer = muxer();
+    for tenth in 0..10_000_u64 {
+        muxer.reached = Duration::from_millis(50 * tenth);
+        muxer.note_arrival(muxer.reached);
+    }
+    assert!(muxer.arrivals.len() <= 602, "{}", muxer.arrivals.len());
+    let begins = muxer.reached - AGE_MAX;
+    assert!(begins - muxer.start_of_file(AGE_MAX) <= ARRIVALS_APART);
+}
