@@ -48,6 +48,7 @@ pub mod store;
 mod stored;
 mod stream_key_frames;
 pub mod text;
+mod ticks;
 pub mod tracks;
 pub mod trick;
 pub mod ts;
@@ -73,6 +74,7 @@ pub use read_at::ReadAt;
 pub use segments::{Segment, SegmentPlan};
 pub use store::{PlanStore, StoreUnavailable};
 pub use stream_key_frames::{StreamKeyFrame, StreamKeyFrames};
+pub use ticks::{duration_of, ticks_of};
 pub use tracks::{
     Codec, Container, MediaSample, Presentation, SampleTable, Track as MediaTrack, TrackMedia,
 };
@@ -81,7 +83,7 @@ pub use ts::{
     Coding, ContinuityCounters, ElementaryDemuxer, EntryLead, EntryPoints, Extract, OpenUnits,
     PartLimit, Programme, RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice,
     SpliceCounts, SpliceItem, SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track,
-    TrackFormat, codecs, copy_elementary, entry_lead, entry_points, lay_out_elementary,
+    TrackFormat, clock_span, codecs, copy_elementary, entry_lead, entry_points, lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

@@ -17,6 +17,12 @@ pub trait ReadAt {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
+impl<R: ReadAt + ?Sized> ReadAt for &R {
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_exact_at(bytes, offset)
+    }
+}
+
 impl ReadAt for File {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, bytes, offset)

@@ -20,6 +20,7 @@ mod paths;
 mod play;
 mod process_title;
 mod receive;
+mod recordings;
 mod sandbox;
 mod seal;
 mod serve;
@@ -63,6 +64,9 @@ enum Verb {
     Play(play::Options),
     /// Records streams that come in: to files that can be served at once, with figures.
     Receive(receive::Options),
+    /// Finds what cameras recorded, and cuts a time out of it.
+    #[command(subcommand)]
+    Recordings(recordings::Verbs),
     /// Shows what is in files, whether they can be streamed, and their packet plans in figures.
     Inspect(inspect::Options),
     /// Lists the ways from file to socket by what each costs on this machine.
@@ -135,6 +139,7 @@ fn main() -> ExitCode {
         Verb::Passwd(options) => passwd::run(options),
         Verb::Play(options) => play::run(options),
         Verb::Receive(options) => receive::run(options),
+        Verb::Recordings(verb) => recordings::run(&verb),
         Verb::Inspect(options) => inspect::run(&options),
         Verb::Paths(options) => paths::run(options),
         Verb::Load(options) => load::run(options),

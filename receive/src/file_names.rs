@@ -4,7 +4,7 @@
 //! `{stream}` is the source's label, `{index}` its position in the list of URLs, `{number}` counts
 //! a stream's files, `{time}` is the start of the file in UTC, to the nearest second
 //! (`20261121T133923Z`), so that names sort by time. Files of cameras that are recorded for long
-//! have names of one form ([`crate::camera_files`]). If a name exists, the new file gets `-2`,
+//! have names of one form ([`CameraFiles`]). If a name exists, the new file gets `-2`,
 //! `-3` and so on before its extension: a recording never overwrites a file. A pipe or a device
 //! that the pattern names without placeholders is opened as it is, and is the stream's only file. A
 //! pipe at a generated name belongs to another program and counts as an existing name: opening a
@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use jiff::tz::TimeZone;
 use media::mux::WriterKind;
 
-use crate::camera_files::{self, CameraFiles};
+use recordings::CameraFiles;
 
 use crate::error::{Error, RecordSetting};
 
@@ -95,7 +95,7 @@ impl FileNames {
             && device_of(&self.folder).is_none()
             && self.folder.parent().and_then(device_of) == self.device
         {
-            camera_files::make_folder(&self.folder)?;
+            recordings::make_folder(&self.folder)?;
         }
         for attempt in 1..=ATTEMPTS_MAX {
             let path = alternative(&wanted, attempt);
@@ -129,7 +129,7 @@ impl FileNames {
         self.pattern
             .replace("{index}", &self.index.to_string())
             .replace("{number}", &format!("{:06}", self.number))
-            .replace("{time}", &camera_files::shown_time(began, &self.time_zone))
+            .replace("{time}", &recordings::shown_time(began, &self.time_zone))
             .replace("{stream}", &self.label)
     }
 }

@@ -9,12 +9,14 @@
 //! Does not delete: [`crate::keeper`] does.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::camera_files::{CameraFiles, FileStartName, Retention};
+use media::store::open_regular;
+use recordings::{CameraFiles, FileStartName, Retention};
 
 /// The complete files of a camera, in the order of their starts.
 #[derive(Debug, Default)]
@@ -39,16 +41,9 @@ impl KeptFiles {
     /// The folder cannot be read.
     pub(crate) fn read(camera: &CameraFiles) -> io::Result<KeptFiles> {
         let mut kept = KeptFiles::default();
-        for entry in fs::read_dir(&camera.folder)? {
-            let of_entry = |entry: DirEntry| {
-                let start = camera.parse_name(entry.file_name().to_str()?)?;
-                let about = entry.metadata().ok().filter(fs::Metadata::is_file)?;
-                let (bytes, ended) = (about.len(), about.modified().ok()?);
-                Some((start, KeptFile { path: entry.path(), bytes, ended }))
-            };
-            if let Some((start, file)) = of_entry(entry?) {
-                kept.add(start, file);
-            }
+        for found in recordings::files(camera)? {
+            let (bytes, ended) = (found.about.len(), found.about.modified()?);
+            kept.add(found.start, KeptFile { path: found.path, bytes, ended });
         }
         Ok(kept)
     }
@@ -198,6 +193,16 @@ const JUMP_MIN: Duration = Duration::from_secs(3600);
 /// Time for which a jump is doubted, and pause of all recordings that may be one.
 const DOUBT: Duration = Duration::from_secs(24 * 3600);
 
+/// True if a file has one hard link.
+pub(crate) fn has_one_name(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|about| about.nlink() == 1)
+}
+
+/// True if a recorder, such as another program, writes to a file.
+pub(crate) fn is_written_by_another(path: &Path) -> bool {
+    open_regular(path).is_ok_and(|file| paths::is_locked_to_write(&file).unwrap_or(false))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::UNIX_EPOCH;
@@ -213,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let camera = CameraFiles::new("door".to_owned(), folder.path().to_owned());
         for hour in 0..hours {
-            let name = crate::camera_files::shown_time(at(hour), &camera.time_zone);
+            let name = recordings::shown_time(at(hour), &camera.time_zone);
             file(&camera.folder, &format!("door-{name}.mp4"), at(hour + 1));
         }
         (folder, camera)

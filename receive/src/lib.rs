@@ -12,7 +12,7 @@
 //! (`paths::Relay`). A camera's tracks are multiplexed by `client`, into a transport stream or into
 //! fragmented MP4, and take the same way from the receiver on. The files of cameras that are
 //! recorded for long are begun by the clock, deleted by rules, and handed to programs
-//! ([`CameraFiles`]).
+//! ([`recordings::CameraFiles`]).
 //!
 //! Losses are counted where they occur: in the network (sequence numbers), in the kernel (its own
 //! counter), at a slow disk (whole
@@ -23,7 +23,6 @@
 
 #![forbid(unsafe_code)]
 
-mod camera_files;
 mod closer;
 mod described_source;
 mod error;
@@ -34,6 +33,7 @@ mod file_names;
 mod fragment_ends;
 mod fragment_output;
 mod frame_input;
+mod index_queue;
 #[cfg(test)]
 mod interleaved_trials;
 mod keeper;
@@ -62,7 +62,6 @@ mod writer;
 
 pub use media::mux::Rotation;
 
-pub use camera_files::{CameraFiles, Retention};
 pub use error::{Error, PathRefusal, RecordSetting, RefusedPath};
 pub use path_choice::ReceiveCost;
 pub use recording::{RecordOptions, Recording};

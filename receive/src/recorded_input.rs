@@ -6,8 +6,8 @@
 use client::{RecordedMedia, StreamTransport, TrackContainer, TransportChoice};
 use media::mux::{FileRequest, WriterKind};
 use paths::Port;
+use recordings::CameraFiles;
 
-use crate::camera_files::{self, CameraFiles};
 use crate::error::{Error, RecordSetting};
 use crate::file_names::{self, FileNames};
 use crate::recording::RecordOptions;
@@ -68,7 +68,7 @@ impl RecordedInput {
                 object: files.folder.display().to_string(),
                 source,
             };
-            camera_files::make_folder(&files.folder).map_err(refused)?;
+            recordings::make_folder(&files.folder).map_err(refused)?;
             // The server finds plans by paths without symbolic links.
             files.folder = files.folder.canonicalize().map_err(refused)?;
             options.rotation.request = Some(FileRequest::default());

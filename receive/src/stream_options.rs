@@ -6,7 +6,7 @@
 use client::{ClientLogin, RecordedMedia, TransportChoice};
 use media::mux::Rotation;
 
-use crate::camera_files::CameraFiles;
+use recordings::CameraFiles;
 
 /// A stream to record, and settings of it.
 #[derive(Debug, Clone)]

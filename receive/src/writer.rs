@@ -357,7 +357,7 @@ mod tests {
     fn a_camera_whose_file_could_not_be_made_is_written_again_with_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let mut camera =
-            crate::camera_files::CameraFiles::new("door".to_owned(), folder.path().join("door"));
+            recordings::CameraFiles::new("door".to_owned(), folder.path().join("door"));
         camera.is_mp4 = false;
         // A file is in the place of the folder.
         std::fs::write(&camera.folder, "x").unwrap();

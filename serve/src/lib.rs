@@ -44,7 +44,6 @@ mod server;
 mod server_state;
 mod sockets;
 mod swapped;
-mod ticks;
 mod tls;
 mod turn;
 mod watch;

@@ -46,7 +46,7 @@ const HAS_PRESENTATION: u32 = 0x800;
 const LISTED: u32 = HAS_DURATIONS | HAS_SIZES | HAS_FLAGS | HAS_PRESENTATION;
 
 /// Flags of a sample: not a sync sample, or one that depends on others.
-const IS_NO_START: u32 = 0x0101_0000;
+pub(super) const IS_NO_START: u32 = 0x0101_0000;
 
 /// A fragment that is being read.
 #[derive(Debug)]

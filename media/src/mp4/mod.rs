@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ISO base media files (MP4, QuickTime): the demuxer.
+//! ISO base media files (MP4, QuickTime): the demuxer, and the fragments of recordings
+//! ([`FragmentedFile`]).
 //!
 //! An [`Mp4Demuxer`] creates the [`Presentation`] of a file from its `moov` and `moof` boxes;
 //! sample bytes are read only if no table marks the samples with which play can start. Boxes of all
@@ -30,6 +31,7 @@ mod movie;
 mod odd_tables;
 mod pcm_blocks;
 mod pcm_entries;
+mod recorded_fragments;
 mod slices;
 mod tables;
 mod text_tracks;
@@ -38,6 +40,8 @@ mod track_boxes;
 use crate::plan::RtpIdentity;
 use crate::tracks::SAMPLES_MAX;
 use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
+
+pub use recorded_fragments::{FileFragment, FragmentRun, FragmentedFile, FragmentedTrack};
 
 use boxes::{CONTAINER, FileBox, FourCode, Input, broken, with_input};
 use fragments::Fragment;

@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags, flock, renameat_with};
 use rustix::io::Errno;
 
 /// A file being written beside its final name, locked; removed if dropped before
@@ -54,8 +54,31 @@ impl UnfinishedFile {
     /// A full disk, or a name that is used by a folder.
     pub fn keep(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
+        self.replace_unsynced()
+    }
+
+    /// Like [`UnfinishedFile::keep`], without a sync: a loss of power may damage the file.
+    ///
+    /// # Errors
+    /// A name that is used by a folder.
+    pub fn replace_unsynced(&mut self) -> io::Result<()> {
         std::fs::rename(&self.temporary, &self.path)?;
         self.kept = true;
+        Ok(())
+    }
+
+    /// Like [`UnfinishedFile::keep`], but never replaces a file.
+    ///
+    /// # Errors
+    /// A full disk; [`io::ErrorKind::AlreadyExists`].
+    pub fn keep_new(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        match renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::NOREPLACE) {
+            Ok(()) => self.kept = true,
+            // NFS cannot do it; the other name is removed when this is dropped.
+            Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(&self.temporary, &self.path)?,
+            Err(errno) => return Err(errno.into()),
+        }
         Ok(())
     }
 }

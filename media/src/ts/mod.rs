@@ -10,15 +10,16 @@
 //! `extract` makes a stream of some of them, `splice` joins several streams end to end, `pictures`
 //! sends single pictures at other times and `rewrite` writes packet fields for both and for
 //! [`crate::mux`]; `elementary` makes tracks of a programme's streams; `monitor` measures an
-//! incoming stream. `stream_ends` finds the end of media that continue after the last clock
-//! reference. `stream_types` classifies the streams of a map, and `pes_times` reads and writes the
-//! timestamps of PES packets.
+//! incoming stream; `clock_ends` finds the length of a recorded one. `stream_ends` finds the end of
+//! media that continue after the last clock reference. `stream_types` classifies the streams of a
+//! map, and `pes_times` reads and writes the timestamps of PES packets.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Does not decode payloads; scrambled payloads are served unchanged.
 
 mod access;
 mod clock;
+mod clock_ends;
 mod codecs;
 mod content;
 mod elementary;
@@ -43,6 +44,7 @@ mod sync;
 mod tables;
 mod unit_starts;
 
+pub use clock_ends::clock_span;
 pub use codecs::codecs;
 pub use elementary::{
     ElementaryDemuxer, PartLimit, RecordedPart, RecordedStreams, copy_elementary,

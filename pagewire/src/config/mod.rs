@@ -40,7 +40,7 @@ mod verbs;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use access::FileAccess;
 use client::load::Scenario;
@@ -49,6 +49,7 @@ use reader::{Expected, Reader};
 use serve::channel::ChannelConfig;
 use settings::FileSetting;
 
+pub(crate) use nearest::nearest;
 pub(crate) use sources::{Loaded, Sources};
 pub(crate) use verbs::{Verbs, run};
 
@@ -91,9 +92,25 @@ pub(crate) fn read_scenario(path: &Path) -> Result<Scenario, Vec<String>> {
 /// As for [`read`]. No text repeats a password.
 pub(crate) fn read_cameras(path: &Path) -> Result<Vec<receive::StreamOptions>, Vec<String>> {
     let file = text_of("--config", path)?;
+    cameras::parse(&file, &folder_of(path))
+}
+
+/// Reads the files of the cameras of a recorder, in the order of the file; no passwords.
+///
+/// # Errors
+/// As for [`read_cameras`].
+pub(crate) fn read_camera_files(
+    path: &Path,
+) -> Result<Vec<::recordings::CameraFiles>, Vec<String>> {
+    let file = text_of("--config", path)?;
+    cameras::parse_files(&file, &folder_of(path))
+}
+
+/// Returns the folder of a file, absolute.
+fn folder_of(path: &Path) -> PathBuf {
     // Without a current folder a relative path stays as it is.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    cameras::parse(&file, path.parent().unwrap_or(Path::new("/")))
+    path.parent().unwrap_or(Path::new("/")).to_owned()
 }
 
 /// A file as it is read.

@@ -6,7 +6,7 @@
 
 /// Returns the known word with the fewest insertions, deletions, replacements and swaps of
 /// neighbours; returns none where more than a third of the word would change.
-pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(WORD_CHARS_MAX).collect();
     let distances = known.iter().map(|known| {
         let letters: Vec<char> = known.chars().collect();

@@ -25,8 +25,8 @@ use clap::{Args, Subcommand};
 use seal::Error;
 use seal::engine::{MEMORY_BYTES, SealOutcome, SealProgress, Settings};
 
-pub(crate) use progress::Total;
 use progress::{Audience, watched};
+pub(crate) use progress::{Total, size};
 pub(crate) use writing::Writing;
 
 #[derive(Args)]

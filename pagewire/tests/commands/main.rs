@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod camera;
 mod docs;
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -118,13 +119,9 @@ enum Choice {
 /// Documents whose commands need a running server, and the server.
 const BEFORE: &[(&str, &str)] = &[("docs/verifying.md", "pagewire serve DIR")];
 
-/// The camera of the documents sends a transport stream.
+/// The camera's stream at this address is a transport stream.
 const RECORD_TRACKS: &str = "pagewire receive rtsp://camera/stream \
     --output 'films/{stream}-{time}.mp4' --rotate-seconds 3600";
-
-/// The camera of the documents, at the usual ports of RTSP.
-const CAMERA: &str = "pagewire serve camera --rtsp 127.0.0.2:554 --http 127.0.0.2:80 \
-                      --rtsps 127.0.0.2:322 --tls-cert camera.pem --tls-key camera.key";
 
 /// The description that an encoder wrote into `encoder.sdp`: one track of Opus.
 const DESCRIPTION: &str = "v=0
@@ -211,9 +208,8 @@ fn desk(film_seconds: u64) -> TempDir {
     fs::write(at("camera.key"), made.signing_key.serialize_pem()).expect("room for a file");
     let channel = "[channel.news]\nplaylist = [\"film.ts\"]\n";
     fs::write(at("pagewire.toml"), channel).expect("room for a file");
-    // The camera sends a transport stream.
-    let cameras =
-        "[camera.door]\nurl = \"rtsp://camera/stream\"\nfolder = \"films\"\nform = \"ts\"\n";
+    camera::put_tracks(&at("camera"));
+    let cameras = "[camera.door]\nurl = \"rtsp://camera/video.mp4\"\nfolder = \"films\"\n";
     fs::write(at("cameras.toml"), cameras).expect("room for a file");
     symlink(root().join("docs"), at("docs")).expect("its place is free");
     for name in ["paths.json", "before.json", "after.json", "yours.json"] {
@@ -270,9 +266,7 @@ fn follow(document: &Document, choice: Choice) {
     let desk = desk(choice.film_seconds());
     let mut shell = Shell::new(desk.path());
     let commands = shown(document.path);
-    if commands.iter().any(|one| one.command.contains("://camera/")) {
-        shell.start_aside(CAMERA, SERVING);
-    }
+    camera::start(&mut shell, &commands);
     for (_, server) in BEFORE.iter().filter(|(path, _)| *path == document.path) {
         shell.start(server, SERVING);
     }

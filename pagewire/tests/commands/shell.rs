@@ -100,11 +100,11 @@ impl Shell {
         self.running.push(one);
     }
 
-    /// Returns the files of recordings that have bytes.
+    /// Returns the files of recordings that have media.
     pub(crate) fn recordings(&self) -> BTreeSet<PathBuf> {
-        let entries = fs::read_dir(self.folder.join("films")).expect("the folder of recordings");
-        let paths = entries.map(|entry| entry.expect("it can be read").path());
-        paths.filter(|path| fs::metadata(path).is_ok_and(|file| file.len() > 0)).collect()
+        let folders = RECORDED.iter().filter_map(|name| fs::read_dir(self.folder.join(name)).ok());
+        let paths = folders.flatten().map(|entry| entry.expect("it can be read").path());
+        paths.filter(|path| has_media(path)).collect()
     }
 
     /// Waits until there are `count` recordings more than `before`: a recorder that received
@@ -214,6 +214,29 @@ fn signal(shell: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid as i32).expect("not process 0"), signal);
 }
 
+/// True for a transport stream with bytes, and for an MP4 file with a whole fragment.
+fn has_media(path: &Path) -> bool {
+    let end = path.extension().and_then(|end| end.to_str());
+    match (end, fs::read(path)) {
+        (Some("ts"), Ok(bytes)) => !bytes.is_empty(),
+        (Some("mp4"), Ok(bytes)) => has_fragment(&bytes),
+        _ => false,
+    }
+}
+
+fn has_fragment(file: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some([a, b, c, d, kind @ ..]) = file.get(at..at + 8) {
+        at += u32::from_be_bytes([*a, *b, *c, *d]).max(8) as usize;
+        if kind == b"mdat" && at <= file.len() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Folders into which the documents' commands record.
+const RECORDED: [&str; 2] = ["films", "door"];
 /// File in the folder with the typed input.
 const TYPED: &str = ".typed";
 /// Lines that a server and a recorder print when they are ready.

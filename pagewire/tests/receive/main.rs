@@ -27,6 +27,7 @@ mod fragments;
 mod logins;
 mod networks;
 mod recording;
+mod recordings;
 mod relays;
 mod senders;
 mod servers;

@@ -24,7 +24,6 @@ const LAYERS: &[&[&str]] = &[
         "random",
         "segment_key",
         "swapped",
-        "ticks",
         "tls",
         "turn",
         "write_deadline",

@@ -15,6 +15,8 @@
 //! for free space for an hour after deletions that freed none. No rule is applied in a folder that
 //! is on another disk than at the start, or a symbolic link.
 //!
+//! Complete files are added to the index of their camera ([`crate::index_queue`]).
+//!
 //! Costs a look at the clocks and the disks every five seconds, and a second after a file is
 //! complete.
 //!
@@ -24,7 +26,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
@@ -32,15 +34,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use media::PlanStore;
 use media::mux::FileRequest;
-use media::store::open_regular;
+use recordings::{CameraFiles, FileStartName};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::camera_files::{CameraFiles, FileStartName};
 use crate::closer::CompleteFile;
 use crate::error::{Error, RecordSetting};
 use crate::file_clock::FileClock;
 use crate::file_commands::FileCommands;
-use crate::kept_files::{DoubtedClock, KeptFile, KeptFiles};
+use crate::index_queue::IndexQueue;
+use crate::kept_files::{DoubtedClock, KeptFile, KeptFiles, has_one_name, is_written_by_another};
 use crate::writer::WriteStats;
 
 /// Counts of the files of a camera.
@@ -69,6 +71,7 @@ pub(crate) struct KeptCamera {
 pub(crate) struct Keeper {
     cameras: Vec<CameraState>,
     commands: FileCommands,
+    index: IndexQueue,
     plans: Arc<PlanStore>,
     clock: DoubtedClock,
     /// Time at which ages were compared last.
@@ -141,6 +144,8 @@ impl Keeper {
             (&camera.files, camera.stats.commands_failed.clone())
         });
         let commands = FileCommands::start(programs)?;
+        let files = cameras.iter().map(|state| state.camera.files.clone()).collect();
+        let index = IndexQueue::start(files)?;
         let spans = cameras.iter().flat_map(|state| state.kept.spans());
         let clock = DoubtedClock::start(SystemTime::now(), steady(), spans);
         let has_age = |state: &CameraState| state.camera.files.retention.age.is_some();
@@ -153,6 +158,7 @@ impl Keeper {
         Ok(Keeper {
             cameras,
             commands,
+            index,
             plans,
             clock,
             compared: None,
@@ -186,6 +192,7 @@ impl Keeper {
             }
         }
         self.commands.end(END_WAIT);
+        self.index.end(INDEX_WAIT);
     }
 
     /// Requests the next file of cameras whose period has begun.
@@ -206,6 +213,9 @@ impl Keeper {
             true => {
                 tracing::info!("{}: complete", path.display());
                 self.commands.add(index, &path);
+                if state.is_there() {
+                    self.index.add(index, path);
+                }
             }
             false => tracing::warn!("{}: no file of its camera any more", path.display()),
         }
@@ -557,16 +567,6 @@ fn steady() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
-/// True if a file has one hard link.
-fn has_one_name(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|about| about.nlink() == 1)
-}
-
-/// True if a recorder, such as another program, writes to a file.
-fn is_written_by_another(path: &Path) -> bool {
-    open_regular(path).is_ok_and(|file| paths::is_locked_to_write(&file).unwrap_or(false))
-}
-
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Time by which a file may be later than twice its length.
@@ -587,8 +587,9 @@ const FREE_EVERY: Duration = Duration::from_secs(60);
 const BRAKE: Duration = Duration::from_secs(3600);
 const RETRY_MIN: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(300);
-/// Time for programs at the end of the recording.
+/// Time for programs at the end of the recording, and for the index.
 const END_WAIT: Duration = Duration::from_secs(60);
+const INDEX_WAIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

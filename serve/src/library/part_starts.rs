@@ -14,11 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use media::TICKS_PER_SECOND;
+use media::{TICKS_PER_SECOND, ticks_of};
 
 use super::asset::Source;
 use super::channel_parts::ChannelParts;
-use crate::ticks::ticks_of;
 
 /// Media that a channel keeps.
 pub(crate) struct Reach {

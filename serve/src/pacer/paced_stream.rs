@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use media::TICKS_PER_SECOND;
+use media::{TICKS_PER_SECOND, ticks_of};
 use paths::{Departure, INTERLEAVED_PACKETS_MAX, SendError, SendStats};
 
 use super::departures::Departures;
@@ -24,7 +24,6 @@ use super::{CATCH_UP, StreamLead, Tools};
 use crate::library::asset::Source;
 use crate::play::{Link, MediaClock, PacketTrace, Sent, Shift, Speed, TracedCall, icmp_faults};
 use crate::prefetch::{PrefetchHandle, SendForm, Window, whole_parts, within};
-use crate::ticks::ticks_of;
 
 /// State of a session on its pacer.
 pub(crate) struct PacedStream {

@@ -9,9 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use media::TICKS_PER_SECOND;
-
-use crate::ticks::ticks_of;
+use media::{TICKS_PER_SECOND, ticks_of};
 
 /// Delivery rate of a play (RFC 2326 §12.35): seconds of media sent per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use media::plan::PacketPlan;
 use paths::{PathFault, QUOTE_BYTES};
 
 use super::shift::Shift;
-use crate::ticks::ticks_of;
+use media::ticks_of;
 
 /// A fault claimed by verified reports.
 #[derive(Debug, Clone, Copy)]

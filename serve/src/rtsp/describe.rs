@@ -15,7 +15,7 @@ use wire::sdp::{Description, TrackDescription};
 use super::RtspConnection;
 use super::play_span::named_end_ticks;
 use crate::library::asset::LibraryAsset;
-use crate::ticks::duration_of;
+use media::duration_of;
 
 impl RtspConnection {
     pub(super) async fn describe(&self, request: &Request) -> Result<Response, Response> {

@@ -18,7 +18,7 @@ use wire::rtsp::{NptRange, NptStart, RangeUnit};
 use crate::library::asset::Source;
 use crate::library::channel_parts::ChannelParts;
 use crate::library::track_asset::TrackSource;
-use crate::ticks::{duration_of, ticks_of};
+use media::{duration_of, ticks_of};
 
 /// Range in packets. `from` is `None` if play continues from the current position; `end` is `None`
 /// if the client left it open.

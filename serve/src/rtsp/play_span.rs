@@ -27,7 +27,7 @@ use crate::library::asset::Source;
 use crate::library::track_asset::TrackSource;
 use crate::pacer::{PlayStart, StreamLead, TrackPlace, TrackStart};
 use crate::play::{Progress, Shift, Speed};
-use crate::ticks::duration_of;
+use media::duration_of;
 
 /// The media of one play.
 #[derive(Clone)]

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::ClientLogin;
-use receive::{CameraFiles, Retention, Rotation, StreamOptions, StreamOutputFiles, StreamSource};
+use receive::{Rotation, StreamOptions, StreamOutputFiles, StreamSource};
+use recordings::{CameraFiles, Retention};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -40,26 +41,59 @@ use super::reader::{Expected, Reader, without_password};
 /// # Errors
 /// Every fault of the file, one text each, in order of lines.
 pub(super) fn parse(file: &FileText, base: &Path) -> Result<Vec<StreamOptions>, Vec<String>> {
-    let FileText { shown, text, .. } = file;
-    let mut faults = Faults::new(shown, text);
-    let table = super::grammar::parse(text, &mut faults);
+    let mut faults = Faults::new(&file.shown, &file.text);
+    let described = described(file, base, &mut faults);
+    // Logins of a file with faults might be those of other servers.
+    let Some(found) = described.filter(|_| faults.is_empty()) else {
+        return Err(faults.into_texts());
+    };
+    let Described { top, cameras, files, pins } = found;
+    let logins = logins::logins(&mut faults, &cameras, &top, &pins);
     if !faults.is_empty() {
         return Err(faults.into_texts());
     }
-    let mut reader = Reader { text, faults: &mut faults };
+    let all = cameras.iter().zip(files).zip(logins);
+    Ok(all.map(|((camera, files), login)| stream(camera, files, login, &top)).collect())
+}
+
+/// Parses the same text for the files of the cameras alone, without reading passwords.
+///
+/// # Errors
+/// As for [`parse`].
+pub(super) fn parse_files(file: &FileText, base: &Path) -> Result<Vec<CameraFiles>, Vec<String>> {
+    let mut faults = Faults::new(&file.shown, &file.text);
+    let described = described(file, base, &mut faults).filter(|_| faults.is_empty());
+    described.map(|found| found.files).ok_or_else(|| faults.into_texts())
+}
+
+/// The cameras of a file, before their logins are read.
+struct Described {
+    top: CameraSettings,
+    cameras: Vec<SourcedCamera>,
+    files: Vec<CameraFiles>,
+    pins: logins::Pins,
+}
+
+fn described<'a>(file: &'a FileText, base: &Path, faults: &mut Faults<'a>) -> Option<Described> {
+    let text = &file.text;
+    let table = super::grammar::parse(text, faults);
+    if !faults.is_empty() {
+        return None;
+    }
+    let mut reader = Reader { text, faults };
     let (top, tables) = tables(&mut reader, table.get_ref(), base);
-    let folder = TopFolder::new(&mut faults, &top, base);
+    let folder = TopFolder::new(faults, &top, base);
     let mut cameras = Vec::with_capacity(tables.len());
     let mut files = Vec::with_capacity(tables.len());
     for table in tables {
-        let has_name = check_name(&mut faults, &table);
-        check_rotation(&mut faults, &table.shown, &table.own);
+        let has_name = check_name(faults, &table);
+        check_rotation(faults, &table.shown, &table.own);
         let folder = match has_name || table.own.folder.is_some() {
-            true => table.folder(&mut faults, &folder),
+            true => table.folder(faults, &folder),
             false => PathBuf::new(),
         };
-        let Some(source) = table.source(&mut faults) else { continue };
-        table.check_fit(&mut faults, &source, &top);
+        let Some(source) = table.source(faults) else { continue };
+        table.check_fit(faults, &source, &top);
         let port = StreamSource::parse(&source.url).ok().filter(|_| source.is_udp);
         let is_same = |other: &&SourcedCamera| {
             port.is_some() && StreamSource::parse(&other.source.url).ok() == port
@@ -67,7 +101,7 @@ pub(super) fn parse(file: &FileText, base: &Path) -> Result<Vec<StreamOptions>, 
         if let Some(other) = cameras.iter().find(is_same) {
             let fault =
                 format!("{} has the same port; leave one of the two out", other.table.shown);
-            table.refuse(&mut faults, (CameraKey::Url, &source.place), &fault);
+            table.refuse(faults, (CameraKey::Url, &source.place), &fault);
         }
         let camera = SourcedCamera { table, source };
         let mut of_camera = CameraFiles::new(camera.table.name.clone(), folder);
@@ -75,19 +109,10 @@ pub(super) fn parse(file: &FileText, base: &Path) -> Result<Vec<StreamOptions>, 
         files.push(of_camera);
         cameras.push(camera);
     }
-    check_privacy(&mut faults, &cameras, file.mode_for_others);
-    check_programs(&mut faults, &cameras, &top, file.mode_for_others);
-    let pins = logins::pins(&mut faults, &cameras);
-    // Logins of a file with faults might be those of other servers.
-    if !faults.is_empty() {
-        return Err(faults.into_texts());
-    }
-    let logins = logins::logins(&mut faults, &cameras, &top, &pins);
-    if !faults.is_empty() {
-        return Err(faults.into_texts());
-    }
-    let all = cameras.iter().zip(files).zip(logins);
-    Ok(all.map(|((camera, files), login)| stream(camera, files, login, &top)).collect())
+    check_privacy(faults, &cameras, file.mode_for_others);
+    check_programs(faults, &cameras, &top, file.mode_for_others);
+    let pins = logins::pins(faults, &cameras);
+    Some(Described { top, cameras, files, pins })
 }
 
 /// Reads the defaults at the top and the tables of cameras, in the order of the file.

@@ -12,8 +12,9 @@
 
 use std::time::{Duration, Instant};
 
+use media::{duration_of, ticks_of};
+
 use crate::channel::timeline::is_clock_step;
-use crate::ticks::{duration_of, ticks_of};
 
 /// Channel time and wall time of a monotonic clock.
 pub(super) struct ChannelClock {

@@ -20,11 +20,10 @@ use std::time::Duration;
 
 use media::{
     EntryPoint, OpenUnits, SpliceItem, SpliceRefusal, SpliceSettings, Splicer, Survey,
-    TICKS_PER_SECOND, TS_PACKET_BYTES,
+    TICKS_PER_SECOND, TS_PACKET_BYTES, duration_of,
 };
 
 use crate::library::asset::Asset;
-use crate::ticks::duration_of;
 
 /// A file with its plan.
 pub(super) struct ChannelFile {

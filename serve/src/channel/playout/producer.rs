@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use media::{SpliceSettings, Splicer, TICKS_PER_SECOND, TS_PACKET_BYTES};
+use media::{SpliceSettings, Splicer, TICKS_PER_SECOND, TS_PACKET_BYTES, ticks_of};
 
 use super::channel_clock::ChannelClock;
 use super::channel_file::{ChannelFile, ChannelFileReader, UNIT_TICKS, Unplayable};
@@ -27,7 +27,6 @@ use super::lineup_watch::ChannelPlan;
 use crate::channel::name_hash::name_hash;
 use crate::channel::settings::ChannelConfig;
 use crate::channel::timeline::{AirReason, OnAir};
-use crate::ticks::ticks_of;
 
 /// Transport stream packets that leave in one datagram.
 pub(super) struct ChannelPacket {

@@ -176,7 +176,7 @@ fn no_viewer_falls_out_of_the_window() {
             }
         });
         assert!(viewers.len() > 100, "{} viewers", viewers.len());
-        assert!(furthest >= crate::ticks::ticks_of(shift), "nobody could go back by {shift_s} s");
+        assert!(furthest >= media::ticks_of(shift), "nobody could go back by {shift_s} s");
     }
 }
 

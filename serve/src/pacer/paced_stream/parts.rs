@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use super::super::Tools;
 use super::super::media_target::{BACKLOG_MAX, packets_missed};
 use super::{PacedStream, Seen, Step};
+use media::ticks_of;
+
 use crate::library::asset::Source;
 use crate::play::MediaClock;
-use crate::ticks::ticks_of;
 
 impl PacedStream {
     /// Returns the next packet of the file or channel to send.

@@ -4,20 +4,20 @@
 //! Exact to a tick, and without drift over any time.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.2.1.
-//! Does not scale by a delivery rate ([`crate::play`] does).
+//! Does not scale by a delivery rate: plays of the server do.
 
 use std::time::Duration;
 
-use media::TICKS_PER_SECOND;
+use crate::TICKS_PER_SECOND;
 
 /// Converts a duration to ticks.
-pub(crate) fn ticks_of(duration: Duration) -> u64 {
+pub fn ticks_of(duration: Duration) -> u64 {
     let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / NANOS_PER_SECOND;
     u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 /// Converts ticks to a duration.
-pub(crate) fn duration_of(ticks: u64) -> Duration {
+pub fn duration_of(ticks: u64) -> Duration {
     let nanos = u128::from(ticks) * NANOS_PER_SECOND / u128::from(TICKS_PER_SECOND);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

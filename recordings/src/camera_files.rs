@@ -7,7 +7,7 @@
 //! A second file of the same second is `…-2.mp4`. Only names of this form are a camera's files:
 //! nothing else in its folder is ever deleted.
 //!
-//! Sources: ISO 8601 (basic format). Does not delete ([`crate::keeper`] does).
+//! Sources: ISO 8601 (basic format). Does not delete: the recorder's keeper does.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -69,17 +69,17 @@ impl CameraFiles {
     }
 
     /// Pattern of the files' names.
-    pub(crate) fn pattern(&self) -> String {
+    pub fn pattern(&self) -> String {
         format!("{}-{{time}}.{}", self.camera, self.extension())
     }
 
     /// Parses the name at the end of a path.
-    pub(crate) fn parse_path(&self, path: &Path) -> Option<FileStartName> {
+    pub fn parse_path(&self, path: &Path) -> Option<FileStartName> {
         self.parse_name(path.file_name()?.to_str()?)
     }
 
     /// Parses the name of a file of this camera, of any container.
-    pub(crate) fn parse_name(&self, name: &str) -> Option<FileStartName> {
+    pub fn parse_name(&self, name: &str) -> Option<FileStartName> {
         let rest = name.strip_prefix(&*self.camera)?.strip_prefix('-')?;
         let (stem, extension) = rest.split_once('.')?;
         if !EXTENSIONS.contains(&extension) {
@@ -103,7 +103,7 @@ impl CameraFiles {
     }
 
     /// The container of the files.
-    pub(crate) fn kind(&self) -> WriterKind {
+    pub fn kind(&self) -> WriterKind {
         if self.is_mp4 { WriterKind::FragmentedMp4 } else { WriterKind::TransportStream }
     }
 
@@ -114,18 +114,19 @@ impl CameraFiles {
 
 /// The start of a file, as its name tells it. In the order of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FileStartName {
+pub struct FileStartName {
     /// To the second.
-    pub(crate) began: Timestamp,
+    pub began: Timestamp,
     /// 1, or the number behind a name that was taken.
-    pub(crate) copy: u32,
-    pub(crate) is_mp4: bool,
+    pub copy: u32,
+    /// Fragmented MP4, or a transport stream.
+    pub is_mp4: bool,
     /// Offset of the time zone.
-    pub(crate) offset_s: i32,
+    pub offset_s: i32,
 }
 
 /// Formats the start of a file, to the nearest second.
-pub(crate) fn shown_time(began: SystemTime, zone: &TimeZone) -> String {
+pub fn shown_time(began: SystemTime, zone: &TimeZone) -> String {
     let began = Timestamp::try_from(began).unwrap_or(Timestamp::UNIX_EPOCH);
     let began = began.round(Unit::Second).unwrap_or(began);
     let format = if *zone == TimeZone::UTC { UTC_FORMAT } else { FORMAT };
@@ -144,7 +145,7 @@ fn parse_time(text: &str) -> Option<(Timestamp, i32)> {
 }
 
 /// Makes the folder of a camera, if it is missing.
-pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+pub fn make_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         made => made,
