@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thread that adds complete files to the indices of their cameras (`recordings::file_completed`):
-//! a disk that hangs, or a program that locks an index, delays nothing else.
+//! a disk that hangs delays no recording and no deletion.
 //!
 //! Files that do not fit its queue are left out; the next list of the recordings reads them.
 //!

@@ -72,7 +72,9 @@ impl Index {
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(String::new()),
             // It may be one for lists.
-            Err(_) if bytes_max < BYTES_MAX => return None,
+            Err(error) if error.kind() == ErrorKind::FileTooLarge && bytes_max < BYTES_MAX => {
+                return None;
+            }
             Err(error) => {
                 tracing::info!("{}: {error}; it is made again", path.display());
                 Err(String::new())
@@ -148,15 +150,15 @@ impl Index {
 fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut bytes = Vec::new();
-    if file.metadata()?.len() <= bytes_max {
+    let file_bytes = file.metadata()?.len();
+    if file_bytes <= bytes_max {
         // The file may grow while it is read.
         file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     }
-    match (1..=bytes_max).contains(&(bytes.len() as u64)) {
-        true => Ok(bytes),
-        false => {
-            Err(io::Error::new(ErrorKind::FileTooLarge, format!("not 1 to {bytes_max} bytes")))
-        }
+    match bytes.len() as u64 {
+        0 if file_bytes == 0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "empty")),
+        read if (1..=bytes_max).contains(&read) => Ok(bytes),
+        _ => Err(io::Error::new(ErrorKind::FileTooLarge, format!("over {bytes_max} bytes"))),
     }
 }
 

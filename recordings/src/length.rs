@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Length of a recorded file, found from its two ends.
 //!
-//! Of MP4 it is the end of the last whole fragment: some reads of 256 KiB. Of a transport stream it
+//! Of MP4 it is the end of the last whole fragment: some reads of 256 KiB, or one of each fragment
+//! where the last write contradicts it. Of a transport stream it
 //! is the time between the clock references at its ends, if the last write agrees with it. If not,
 //! the camera was absent for a while, or the file was copied, and the whole file is read: a clock
 //! without breaks tells the length, otherwise the last write does, but not a time at which the next
@@ -24,6 +25,9 @@ use crate::camera_files::FileStartName;
 /// time until its last bytes were written.
 const APART_MAX: Duration = Duration::from_secs(10);
 
+/// A camera's clock may be off by this part.
+const DRIFT: u32 = 64;
+
 const SCAN_BYTES: usize = 1 << 20;
 
 /// stat(2): `st_blocks` counts in these.
@@ -44,22 +48,29 @@ pub(crate) fn length_of(
 ) -> Result<Option<Duration>, DemuxError> {
     let began = SystemTime::from(start.began);
     let written = about.modified().ok().and_then(|modified| modified.duration_since(began).ok());
-    let agrees =
-        |length: &Duration| written.is_some_and(|written| length.abs_diff(written) <= APART_MAX);
+    let agrees = |length: &Duration| {
+        written.is_some_and(|written| length.abs_diff(written) <= APART_MAX + written / DRIFT)
+    };
+    let is_possible = |length: &Duration| {
+        written.is_some_and(|written| *length <= written + APART_MAX + written / DRIFT)
+    };
     if start.is_mp4 {
         if about.len() == 0 {
             return Ok(Some(Duration::ZERO));
         }
         let fragments = FragmentedFile::open(file, about.len())?;
-        let length = |last: Option<FileFragment>| {
-            duration_of(last.map_or(0, |last| fragments.end_ticks(&last)))
+        let length = |last: &Option<FileFragment>| {
+            duration_of(last.as_ref().map_or(0, |last| fragments.end_ticks(last)))
         };
-        let found = length(fragments.last()?);
-        return match agrees(&found) {
+        let last = fragments.last()?;
+        let found = length(&last);
+        // Of a file that was copied, the last write is late.
+        let ends_file = last.is_some_and(|last| last.file.end == about.len());
+        return match agrees(&found) || ends_file && is_possible(&found) {
             true => Ok(Some(found)),
             false if !may_scan => Ok(None),
             // Media of a hostile camera may look like the end.
-            false => Ok(Some(length(fragments.last_of_all()?))),
+            false => Ok(Some(length(&fragments.last_of_all()?))),
         };
     }
     let clock = media::clock_span(file, about.len())?.map(duration_of);

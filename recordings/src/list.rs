@@ -108,15 +108,14 @@ pub fn list(
     Ok(CameraListing { files: recordings, unreadable })
 }
 
-/// Ends transport streams when the next file begins: the last write to one that was copied is no
-/// measure of its length.
+/// Ends recordings when the next begins: the clock of a camera may be fast, and the last write to a
+/// transport stream that was copied is no measure of its length.
 fn end_before_the_next(recordings: &mut [CameraFile]) {
     for index in 1..recordings.len() {
         let next = recordings[index].from();
         let recording = &mut recordings[index - 1];
         let until_next = Duration::try_from(next.duration_since(recording.from()));
         if let Ok(until_next) = until_next
-            && !recording.start.is_mp4
             && recording.length > until_next + OVERLAP_MAX
         {
             recording.length = until_next;
@@ -158,8 +157,15 @@ pub struct FoundFile {
 pub fn files(camera: &CameraFiles) -> io::Result<Vec<FoundFile>> {
     let of_entry = |entry: DirEntry| {
         let start = camera.parse_name(entry.file_name().to_str()?)?;
-        let about = entry.metadata().ok().filter(Metadata::is_file)?;
-        Some(FoundFile { start, path: entry.path(), about })
+        let path = entry.path();
+        match entry.metadata() {
+            Ok(about) if about.is_file() => Some(FoundFile { start, path, about }),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("{}: left out: {error}", path.display());
+                None
+            }
+            _ => None,
+        }
     };
     let entries = std::fs::read_dir(&camera.folder)?;
     entries.filter_map(|entry| entry.map(of_entry).transpose()).collect()
@@ -191,5 +197,5 @@ fn file_name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// Time for which a transport stream may last when the next has begun.
+/// Time for which a recording may last when the next has begun.
 const OVERLAP_MAX: Duration = Duration::from_secs(10);

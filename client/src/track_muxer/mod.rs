@@ -161,12 +161,13 @@ impl TrackMuxer {
 
     /// Notes that the times have reached a new place with a unit of this arrival.
     fn note_arrival(&mut self, arrival: Duration) {
-        let is_far =
-            |(reached, _): &(Duration, Duration)| self.reached >= *reached + ARRIVALS_APART;
+        let is_far = |(reached, arrived): &(Duration, Duration)| {
+            self.reached >= *reached + ARRIVALS_APART
+                || self.reached > *reached && arrival >= *arrived + ARRIVALS_APART
+        };
         if self.arrivals.back().is_none_or(is_far) {
             self.arrivals.push_back((self.reached, arrival));
-            let is_old = |(reached, _): &(Duration, Duration)| self.reached > *reached + AGE_MAX;
-            while self.arrivals.front().is_some_and(is_old) {
+            if self.arrivals.len() > ARRIVALS_MAX {
                 self.arrivals.pop_front();
             }
         }
@@ -536,8 +537,10 @@ const CODECS_WAIT: Duration = Duration::from_secs(10);
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
 /// Half a picture: a smaller offset is imperceptible, and within the precision of reports.
 const STEP_S_MIN: f64 = 0.02;
-/// Distance of the times whose arrivals are held: 600 in [`AGE_MAX`], 19 kB.
+/// Distance of the times whose arrivals are held, and of these: 600 in [`AGE_MAX`], and as many
+/// where times and arrivals diverge; 38 kB.
 const ARRIVALS_APART: Duration = Duration::from_millis(100);
+const ARRIVALS_MAX: usize = 1200;
 /// Longest media time of a file that begins: twice as long as its start waits for parameters.
 const AGE_MAX: Duration = Duration::from_secs(60);
 const WAITING_BYTES_MAX: usize = 64 << 20;

@@ -100,6 +100,10 @@ pub(super) fn run(options: &Options) -> ExitCode {
         Err(_) if stop.load(Ordering::Relaxed) => {
             crate::failed(&format!("{}: stopped; not made", options.output.display()), false)
         }
+        Err(Error::NothingRecorded { .. }) if listing.lacks_part_of(range) => {
+            let fault = "a recording of that time cannot be read (see above)";
+            crate::failed(&format!("camera {}: {fault}", options.camera), false)
+        }
         Err(error) => failed(&error, options, &files, !recordings.is_empty()),
     }
 }

@@ -44,11 +44,17 @@ pub(super) fn cut(
             if before.is_empty() {
                 first = start;
             }
+            if !before.is_empty() {
+                cut.head = file.header().to_vec();
+            }
             before.into_iter().for_each(|piece| cut.push(piece));
         } else if cut.head != file.header() {
             match cut.pieces.as_slice() {
                 // Names tell their times to the nearest second: this is not what is meant.
-                [only] if ends_near(&only.recording, range.from) => cut.pieces.clear(),
+                [only] if ends_near(&only.recording, range.from) => {
+                    cut.pieces.clear();
+                    first = file.start_before(ticks.start).map_err(&failed)?;
+                }
                 _ => {
                     let (path, at) = (recording.path.clone(), recording.from());
                     return Err(Error::Changed { path, at });

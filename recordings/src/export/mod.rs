@@ -3,9 +3,10 @@
 //!
 //! The cut begins with the last fragment of MP4, or segment of a transport stream, at or before the
 //! first moment with which play can start, or else with the first behind it, and ends behind the
-//! last moment, with the fragment or segment in which it lies. Files that follow each other are
-//! joined without a lost or doubled unit. A time between files without media is left out of the new
-//! file of MP4. In a file it stays: the last picture before it lasts.
+//! last moment, with the fragment or segment in which it lies. Times in a file go by the camera's
+//! clock from its start on. Files that follow each other are joined without a lost or doubled unit;
+//! all but the last are copied to their ends. A time between files without media is left out of the
+//! new file of MP4. In a file it stays: the last picture before it lasts.
 //!
 //! The new file has its name when it is complete, and replaces none.
 //!
@@ -49,15 +50,13 @@ pub struct Exported {
     pub gaps: Vec<RecordedTime>,
 }
 
-/// Returns the indices of the recordings with a part in a time, up to one that reaches its end. One
-/// of another container that ends within two seconds behind its begin is not among them: names tell
-/// their times to the nearest second.
+/// Returns the indices of the recordings with a part in a time. One of another container that ends
+/// within two seconds behind its begin is not among them: names tell their times to the nearest
+/// second.
 pub fn in_range(recordings: &[CameraFile], range: RecordedTime) -> Range<usize> {
     let overlaps = |one: &CameraFile| one.from() < range.to && one.to() > range.from;
     let Some(mut first) = recordings.iter().position(overlaps) else { return 0..0 };
     let last = recordings.iter().rposition(overlaps).unwrap_or(first);
-    let reaches_end = |one: &CameraFile| one.to() >= range.to;
-    let last = recordings[first..last].iter().position(reaches_end).map_or(last, |at| first + at);
     while first < last
         && ends_near(&recordings[first], range.from)
         && recordings[first].start.is_mp4 != recordings[first + 1].start.is_mp4
@@ -163,6 +162,10 @@ impl Cut {
     }
 
     fn push(&mut self, mut piece: Piece) {
+        // One that another follows is copied to its end: the clock of a camera may be fast.
+        if let Some(before) = self.pieces.last_mut() {
+            before.until = u64::MAX;
+        }
         piece.file = piece.file.filter(|_| self.pieces.len() < OPEN_MAX);
         self.pieces.push(piece);
     }

@@ -12,8 +12,9 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
 use media::store::random_identity;
-use media::{DemuxError, Segment, SegmentPlan, duration_of, entry_points, ticks_of};
+use media::{DemuxError, Refusal, Segment, SegmentPlan, duration_of, entry_points, ticks_of};
 
 use super::{Cut, Piece, Writing, open, ticks_in, unreadable};
 use crate::length::scan;
@@ -25,8 +26,11 @@ const TARGET_S: u64 = 1;
 /// Finds the segments of a time; none if play can start nowhere in it.
 pub(super) fn cut(recordings: &[CameraFile], range: RecordedTime) -> Result<Cut, Error> {
     let mut cut = Cut::default();
-    for recording in recordings {
+    for (index, recording) in recordings.iter().enumerate() {
         let is_first = cut.pieces.is_empty();
+        let is_last = index + 1 == recordings.len();
+        let to = if is_last { range.to } else { Timestamp::MAX };
+        let range = RecordedTime { to, ..range };
         if !is_first && recording.to() <= range.to {
             cut.push(whole(recording)?);
         } else if let Some((head, piece)) = part(recording, range, is_first)? {
@@ -67,8 +71,12 @@ fn part(
     let plan =
         scanner.finish(bytes, random_identity()).map_err(|refusal| failed(refusal.into()))?;
     let starts = entry_points(&plan, &file).map_err(|error| failed(error.into()))?;
-    let segments = SegmentPlan::cut_however_long(&plan, starts, TARGET_S);
-    let segments = segments.map_err(|refusal| failed(DemuxError::Refused(refusal)))?;
+    let segments = match SegmentPlan::cut_however_long(&plan, starts, TARGET_S) {
+        Ok(segments) => segments,
+        Err(Refusal::NoStart) if is_first => return Ok(None),
+        Err(Refusal::NoStart) => return whole(recording).map(|piece| Some((Vec::new(), piece))),
+        Err(refusal) => return Err(failed(DemuxError::Refused(refusal))),
+    };
     let absent = match plan.discontinuities() {
         0 => 0,
         _ => ticks_of(recording.length).saturating_sub(plan.duration_ticks()),

@@ -42,7 +42,7 @@ use super::reader::{Expected, Reader, without_password};
 /// Every fault of the file, one text each, in order of lines.
 pub(super) fn parse(file: &FileText, base: &Path) -> Result<Vec<StreamOptions>, Vec<String>> {
     let mut faults = Faults::new(&file.shown, &file.text);
-    let described = described(file, base, &mut faults);
+    let described = described(file, base, &mut faults, true);
     // Logins of a file with faults might be those of other servers.
     let Some(found) = described.filter(|_| faults.is_empty()) else {
         return Err(faults.into_texts());
@@ -56,13 +56,14 @@ pub(super) fn parse(file: &FileText, base: &Path) -> Result<Vec<StreamOptions>, 
     Ok(all.map(|((camera, files), login)| stream(camera, files, login, &top)).collect())
 }
 
-/// Parses the same text for the files of the cameras alone, without reading passwords.
+/// Parses the same text for the files of the cameras alone: no password is read, and a folder may
+/// be out of reach.
 ///
 /// # Errors
 /// As for [`parse`].
 pub(super) fn parse_files(file: &FileText, base: &Path) -> Result<Vec<CameraFiles>, Vec<String>> {
     let mut faults = Faults::new(&file.shown, &file.text);
-    let described = described(file, base, &mut faults).filter(|_| faults.is_empty());
+    let described = described(file, base, &mut faults, false).filter(|_| faults.is_empty());
     described.map(|found| found.files).ok_or_else(|| faults.into_texts())
 }
 
@@ -74,7 +75,12 @@ struct Described {
     pins: logins::Pins,
 }
 
-fn described<'a>(file: &'a FileText, base: &Path, faults: &mut Faults<'a>) -> Option<Described> {
+fn described<'a>(
+    file: &'a FileText,
+    base: &Path,
+    faults: &mut Faults<'a>,
+    needs_folders: bool,
+) -> Option<Described> {
     let text = &file.text;
     let table = super::grammar::parse(text, faults);
     if !faults.is_empty() {
@@ -82,14 +88,19 @@ fn described<'a>(file: &'a FileText, base: &Path, faults: &mut Faults<'a>) -> Op
     }
     let mut reader = Reader { text, faults };
     let (top, tables) = tables(&mut reader, table.get_ref(), base);
-    let folder = TopFolder::new(faults, &top, base);
+    let mut of_folders = Faults::new(&file.shown, text);
+    let top_folder = match needs_folders {
+        true => TopFolder::new(faults, &top, base),
+        false => TopFolder::new(&mut of_folders, &top, base),
+    };
     let mut cameras = Vec::with_capacity(tables.len());
     let mut files = Vec::with_capacity(tables.len());
     for table in tables {
         let has_name = check_name(faults, &table);
         check_rotation(faults, &table.shown, &table.own);
         let folder = match has_name || table.own.folder.is_some() {
-            true => table.folder(faults, &folder),
+            true if needs_folders => table.folder(faults, &top_folder),
+            true => table.folder(&mut of_folders, &top_folder),
             false => PathBuf::new(),
         };
         let Some(source) = table.source(faults) else { continue };
