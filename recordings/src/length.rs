@@ -2,11 +2,11 @@
 //! Length of a recorded file, found from its two ends.
 //!
 //! Of MP4 it is the end of the last whole fragment: some reads of 256 KiB, or one of each fragment
-//! where the last write contradicts it. Of a transport stream it
-//! is the time between the clock references at its ends, if the last write agrees with it. If not,
-//! the camera was absent for a while, or the file was copied, and the whole file is read: a clock
-//! without breaks tells the length, otherwise the last write does, but not a time at which the next
-//! file had begun ([`crate::list`]).
+//! where the last write contradicts it. Of a transport stream it is the time between the clock
+//! references at its ends, if the last write agrees with it. If not, the camera was absent for a
+//! while, or the file was copied, and the whole file is read: a clock without breaks tells the
+//! length, otherwise the last write does, but not a time at which the next file had begun
+//! ([`crate::list`]).
 //!
 //! Does not change files.
 

@@ -41,11 +41,9 @@ pub(super) fn cut(
                 true => lead_in(recordings, index, &file)?,
                 false => Vec::new(),
             };
-            if before.is_empty() {
-                first = start;
-            }
-            if !before.is_empty() {
-                cut.head = file.header().to_vec();
+            match before.is_empty() {
+                true => first = start,
+                false => cut.head = file.header().to_vec(),
             }
             before.into_iter().for_each(|piece| cut.push(piece));
         } else if cut.head != file.header() {
@@ -100,11 +98,8 @@ fn lead_in(
         }
         let start = file.start_before(u64::MAX).map_err(&failed)?;
         let is_found = start.is_some();
-        let Some(first) =
-            start.map_or_else(|| file.first(), |start| Ok(Some(start))).map_err(&failed)?
-        else {
-            break;
-        };
+        let first = if is_found { start } else { file.first().map_err(&failed)? };
+        let Some(first) = first else { break };
         let last = file.last_before(&first, u64::MAX).map_err(&failed)?;
         pieces.insert(0, between(before, file, &first, &last, u64::MAX));
         if is_found {

@@ -125,12 +125,9 @@ pub fn export(
     new.keep().map_err(of_output)?;
     let found = RecordedTime { from: spans[0].from, to: spans[spans.len() - 1].to };
     let is_growing = cut.pieces.iter().any(|piece| piece.recording.is_growing);
-    let ends = [
-        RecordedTime { from: range.from, to: range.from },
-        // A file that grows has no end.
-        RecordedTime { from: if is_growing { found.to } else { range.to }, to: range.to },
-    ];
-    let [begin, end] = ends;
+    // A file that grows has no end.
+    let end = if is_growing { found.to } else { range.to };
+    let [begin, end] = [range.from, end].map(|at| RecordedTime { from: at, to: at });
     let gaps = gaps_between([begin].into_iter().chain(spans).chain([end]));
     Ok(Exported { range: found, bytes, files: cut.pieces.len(), gaps })
 }
