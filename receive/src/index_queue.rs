@@ -7,7 +7,7 @@
 //! Does not remove deleted files: lists do.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ impl IndexQueue {
     /// Host: the thread is refused.
     pub(crate) fn start(cameras: Vec<CameraFiles>) -> Result<IndexQueue, Error> {
         let (files, queue) = sync_channel::<(usize, PathBuf)>(QUEUE_FILES);
-        let (alive, end) = channel();
+        let (alive, end): (Sender<()>, _) = channel();
         let run = move || {
             for (index, path) in queue {
                 recordings::file_completed(&cameras[index], &path);
             }
-            drop::<std::sync::mpsc::Sender<()>>(alive);
+            drop(alive);
         };
         let spawned = thread::Builder::new().name("index".to_owned()).spawn(run);
         let object = "the index of recordings".to_owned();

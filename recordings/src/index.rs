@@ -21,12 +21,12 @@
 
 use std::collections::HashMap;
 use std::fs::Metadata;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use media::store::{UnfinishedFile, modified_ns, open_regular};
+use media::store::{UnfinishedFile, modified_ns, read_regular};
 use rusqlite::{Connection, params};
 use rustix::process::geteuid;
 
@@ -66,7 +66,7 @@ impl Index {
         // The folder may be a symbolic link, the index may not.
         let folder = camera.folder.canonicalize().ok()?;
         let path = folder.join(format!(".{}-recordings.sqlite3", camera.camera));
-        let connection = match read_whole(&path, bytes_max) {
+        let connection = match read_regular(&path, bytes_max) {
             Ok(bytes) => opened(&bytes).inspect_err(|fault| {
                 tracing::info!("{}: {fault}; it is made again", path.display());
             }),
@@ -146,28 +146,12 @@ impl Index {
     }
 }
 
-/// Reads a regular file of at most `bytes_max` bytes.
-fn read_whole(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let file = open_regular(path)?;
-    let mut bytes = Vec::new();
-    let file_bytes = file.metadata()?.len();
-    if file_bytes <= bytes_max {
-        // The file may grow while it is read.
-        file.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    }
-    match bytes.len() as u64 {
-        0 if file_bytes == 0 => Err(io::Error::new(ErrorKind::UnexpectedEof, "empty")),
-        read if (1..=bytes_max).contains(&read) => Ok(bytes),
-        _ => Err(io::Error::new(ErrorKind::FileTooLarge, format!("over {bytes_max} bytes"))),
-    }
-}
-
 /// Opens the bytes of an index.
 ///
 /// # Errors
 /// They are damaged, or of another version.
 fn opened(bytes: &[u8]) -> Result<Connection, String> {
-    let mut connection = empty().map_err(|error| error.to_string())?;
+    let mut connection = Connection::open_in_memory().map_err(|error| error.to_string())?;
     let read = || -> rusqlite::Result<(String, Vec<Option<String>>)> {
         connection.deserialize_read_exact("main", bytes, bytes.len(), false)?;
         let mut schema = connection.prepare("SELECT sql FROM sqlite_schema LIMIT 2")?;
@@ -189,13 +173,9 @@ fn opened(bytes: &[u8]) -> Result<Connection, String> {
 
 /// Makes an index without rows.
 fn made() -> rusqlite::Result<Connection> {
-    let connection = empty()?;
+    let connection = Connection::open_in_memory()?;
     connection.execute_batch(SCHEMA)?;
     Ok(connection)
-}
-
-fn empty() -> rusqlite::Result<Connection> {
-    Connection::open_in_memory()
 }
 
 fn modified(about: &Metadata) -> i64 {

@@ -34,6 +34,11 @@ impl CameraFile {
     pub fn to(&self) -> Timestamp {
         self.start.began.saturating_add(self.length).unwrap_or(Timestamp::MAX)
     }
+
+    /// True if a part of it is in a time.
+    pub fn is_in(&self, range: RecordedTime) -> bool {
+        self.from() < range.to && self.to() > range.from
+    }
 }
 
 /// A time from one moment to another.
@@ -66,3 +71,24 @@ pub(crate) fn gaps_between(times: impl IntoIterator<Item = RecordedTime>) -> Vec
 
 /// Shorter times between two files may come from the rounding of their names.
 pub(crate) const GAP_MIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_the_recordings_with_a_part_in_it() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let range = RecordedTime { from: at(100), to: at(200) };
+        let is_in = |(from, to): &(i64, i64)| {
+            let start = FileStartName { began: at(*from), copy: 1, is_mp4: true, offset_s: 0 };
+            let length = Duration::from_secs((to - from).unsigned_abs());
+            let (path, bytes, is_growing) = (PathBuf::new(), 0, false);
+            CameraFile { path, start, length, bytes, is_growing }.is_in(range)
+        };
+        let inside = [(100, 200), (50, 101), (199, 300), (0, 900), (120, 121)];
+        assert!(inside.iter().all(is_in));
+        let outside = [(0, 100), (200, 300), (0, 50), (300, 400), (200, 200), (99, 99)];
+        assert!(!outside.iter().any(is_in));
+    }
+}

@@ -18,10 +18,11 @@
 use std::io;
 use std::ops::Range;
 
-use mp4_atom::{Decode, Hdlr, Mdhd, Moof, Tkhd, Traf, Trex};
+use mp4_atom::{Decode, Mdhd, Moof, Tkhd, Traf, Trex};
 
 use super::boxes::{FileBox, Input, broken, spelled, with_input};
 use super::fragments::IS_NO_START;
+use super::track_boxes::handler_type;
 use crate::{DemuxError, ReadAt, TICKS_PER_SECOND};
 
 /// Bytes that are searched in one read.
@@ -270,9 +271,9 @@ impl<F: ReadAt> FragmentedFile<F> {
         let mut back = WINDOW_BYTES;
         while back <= SEARCH_BYTES_MAX && back < self.bytes {
             if let Some(found) = self.from(self.bytes - back)? {
-                match self.follow(found, u64::MAX) {
-                    Err(DemuxError::Refused(_)) => break,
-                    last => return last.map(Some),
+                match self.follow(found, u64::MAX)? {
+                    (last, true) => return Ok(Some(last)),
+                    (_, false) => break,
                 }
             }
             back *= 4;
@@ -285,7 +286,8 @@ impl<F: ReadAt> FragmentedFile<F> {
     /// # Errors
     /// As [`FragmentedFile::at`].
     pub fn last_of_all(&self) -> Result<Option<FileFragment>, DemuxError> {
-        self.first()?.map(|first| self.follow_to_end(first, u64::MAX)).transpose()
+        let Some(first) = self.first()? else { return Ok(None) };
+        Ok(Some(self.follow(first, u64::MAX)?.0))
     }
 
     /// Returns the last fragment with which play can start that begins at `ticks` or before, or
@@ -313,20 +315,12 @@ impl<F: ReadAt> FragmentedFile<F> {
     ) -> Result<FileFragment, DemuxError> {
         let near = self.bisect(ticks.saturating_sub(1))?;
         let near = near.filter(|near| near.file.start > first.file.start);
-        match near.map_or(Ok(None), |near| self.follow(near, ticks).map(Some)) {
-            Ok(Some(last)) => Ok(last),
-            Ok(None) | Err(DemuxError::Refused(_)) => self.follow_to_end(first.clone(), ticks),
-            Err(error) => Err(error),
+        if let Some(near) = near
+            && let (last, true) = self.follow(near, ticks)?
+        {
+            return Ok(last);
         }
-    }
-
-    /// Does the same from a fragment that is certainly one; bytes that are none end the file.
-    fn follow_to_end(&self, last: FileFragment, ticks: u64) -> Result<FileFragment, DemuxError> {
-        let mut last = last;
-        while let Some(next) = self.following(&last)?.filter(|next| self.ticks(next) < ticks) {
-            last = next;
-        }
-        Ok(last)
+        Ok(self.follow(first.clone(), ticks)?.0)
     }
 
     /// Returns the next fragment, and false if bytes that are none are in its place.
@@ -340,12 +334,19 @@ impl<F: ReadAt> FragmentedFile<F> {
         }
     }
 
-    /// Follows the fragments to the last that begins before `ticks`.
-    fn follow(&self, mut last: FileFragment, ticks: u64) -> Result<FileFragment, DemuxError> {
-        while let Some(next) = self.next(&last)?.filter(|next| self.ticks(next) < ticks) {
-            last = next;
+    /// Follows the fragments to the last that begins before `ticks`; false if bytes that are no
+    /// fragment have ended this.
+    fn follow(
+        &self,
+        mut last: FileFragment,
+        ticks: u64,
+    ) -> Result<(FileFragment, bool), DemuxError> {
+        loop {
+            match self.next_or_end(&last)? {
+                (Some(next), _) if self.ticks(&next) < ticks => last = next,
+                (_, is_whole) => return Ok((last, is_whole)),
+            }
         }
-        Ok(last)
     }
 
     /// Start of a fragment in ticks: the decoding time of its leading track, or else of the
@@ -586,11 +587,11 @@ fn read_track(input: &Input<'_>, trak: &FileBox) -> Result<FragmentedTrack, Demu
     let mdia = trak.needed(mdia, b"mdia")?;
     let [mdhd, hdlr] = mdia.find(input, [b"mdhd", b"hdlr"])?;
     let mdhd: Mdhd = mdia.needed(mdhd, b"mdhd")?.decode(input)?;
-    let hdlr: Hdlr = mdia.needed(hdlr, b"hdlr")?.decode(input)?;
+    let handler = handler_type(input, &mdia.needed(hdlr, b"hdlr")?)?;
     if mdhd.timescale == 0 {
         return Err(broken(mdia.start, "mdhd with zero units a second"));
     }
-    let is_video = hdlr.handler == mp4_atom::FourCC::new(b"vide");
+    let is_video = handler == Some(*b"vide");
     let defaults = Trex { track_id: tkhd.track_id, ..Trex::default() };
     Ok(FragmentedTrack { id: tkhd.track_id, timescale: mdhd.timescale, is_video, defaults })
 }

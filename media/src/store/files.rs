@@ -67,12 +67,11 @@ impl UnfinishedFile {
         Ok(())
     }
 
-    /// Like [`UnfinishedFile::keep`], but never replaces a file.
+    /// Like [`UnfinishedFile::replace_unsynced`], but never replaces a file.
     ///
     /// # Errors
-    /// A full disk; [`io::ErrorKind::AlreadyExists`].
-    pub fn keep_new(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
+    /// [`io::ErrorKind::AlreadyExists`].
+    pub fn keep_new_unsynced(&mut self) -> io::Result<()> {
         match renameat_with(CWD, &self.temporary, CWD, &self.path, RenameFlags::NOREPLACE) {
             Ok(()) => self.kept = true,
             // NFS cannot do it; the other name is removed when this is dropped.
@@ -141,7 +140,7 @@ fn random_name() -> String {
 ///
 /// # Errors
 /// Errors of [`open_regular`] and of reading; [`io::ErrorKind::FileTooLarge`].
-pub(super) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let mut bytes = Vec::new();
     if file.metadata()?.len() <= bytes_max {

@@ -31,7 +31,7 @@ use crate::ts::Scanner;
 use crate::{AssetPlan, PlanFault};
 
 pub use asset::{asset_key, modified_ns, name_codecs, random_identity};
-pub use files::{UnfinishedFile, UnfinishedFiles, open_regular, remove_unfinished};
+pub use files::{UnfinishedFile, UnfinishedFiles, open_regular, read_regular, remove_unfinished};
 
 /// Reason for which a store saves no plans: serving works, but planning is repeated at every start.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +97,7 @@ impl PlanStore {
         decode: impl FnOnce(&[u8], &PlanKey) -> Result<T, PlanFault>,
     ) -> Option<T> {
         let path = self.plan_path(key, kind)?;
-        let found = match files::read_regular(&path, plan_bytes_max(key)) {
+        let found = match read_regular(&path, plan_bytes_max(key)) {
             Ok(bytes) => decode(&bytes, key).map_err(|fault| fault.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => Err(error.to_string()),

@@ -162,20 +162,11 @@ fn exists(output: &Path) -> String {
 
 /// Reports why nothing was exported.
 fn failed(error: &Error, options: &Options, files: &CameraFiles, has_any: bool) -> ExitCode {
-    let (camera, zone) = (&options.camera, &files.time_zone);
     match error {
-        Error::NothingRecorded { before: None, after: None, .. } if has_any => {
-            let fault = "play can start nowhere in what was recorded then: it lacks a key frame";
-            crate::failed(&format!("camera {camera}: {fault}; write a longer time"), true)
-        }
-        Error::NothingRecorded { before: None, after: None, .. } => {
-            let folder = files.folder.display();
-            crate::failed(&format!("camera {camera}: no recordings in {folder} yet"), true)
-        }
         Error::NothingRecorded { range, before, after } => {
-            crate::failed(&nothing_recorded(camera, range, *before, *after, zone), true)
+            crate::failed(&nothing_recorded(files, has_any, range, *before, *after), true)
         }
-        Error::Changed { path, at } => crate::failed(&changed(path, *at, zone), true),
+        Error::Changed { path, at } => crate::failed(&changed(path, *at, &files.time_zone), true),
         Error::Host { path, source }
             if source.kind() == io::ErrorKind::AlreadyExists && *path == options.output =>
         {
@@ -185,15 +176,17 @@ fn failed(error: &Error, options: &Options, files: &CameraFiles, has_any: bool) 
     }
 }
 
-/// Formats the fault of a time without a recording, with the nearest recorded times.
+/// Formats the fault of a time without a recording, with the nearest recorded times. `has_any` is
+/// true for a camera with recordings.
 fn nothing_recorded(
-    camera: &str,
+    files: &CameraFiles,
+    has_any: bool,
     range: &RecordedTime,
     before: Option<Timestamp>,
     after: Option<Timestamp>,
-    zone: &TimeZone,
 ) -> String {
-    let shown = |moment| time::shown(moment, zone);
+    let camera = &files.camera;
+    let shown = |moment| time::shown(moment, &files.time_zone);
     let nearest = match (before.map(shown), after.map(shown)) {
         (Some(before), Some(after)) => format!(
             "the recording before ends at {before}, the next begins at {after}; write an earlier \
@@ -205,7 +198,13 @@ fn nothing_recorded(
         (None, Some(after)) => {
             format!("the first recording begins at {after}; write a later --to")
         }
-        (None, None) => String::new(),
+        (None, None) if has_any => {
+            let fault = "play can start nowhere in what was recorded then: it lacks a key frame";
+            return format!("camera {camera}: {fault}; write a longer time");
+        }
+        (None, None) => {
+            return format!("camera {camera}: no recordings in {} yet", files.folder.display());
+        }
     };
     let (from, to) = (shown(range.from), shown(range.to));
     format!("camera {camera}: nothing was recorded from {from} to {to}: {nearest}")
@@ -313,6 +312,12 @@ mod tests {
         TimeZone::get("Europe/Berlin").unwrap()
     }
 
+    fn door() -> CameraFiles {
+        let mut files = CameraFiles::new("door".to_owned(), "/srv/door".into());
+        files.time_zone = berlin();
+        files
+    }
+
     fn report() -> ExportReport {
         ExportReport {
             output: "door\n.mp4".into(),
@@ -386,7 +391,7 @@ nothing was recorded from 2026-11-30T14:29:37+01:00 to 2026-11-30T14:30:00+01:00
     fn a_time_without_a_recording_is_refused_with_the_nearest() {
         let fault = |before: Option<&str>, after: Option<&str>| {
             let range = between("14:20:00", "14:30:00");
-            let fault = nothing_recorded("door", &range, before.map(at), after.map(at), &berlin());
+            let fault = nothing_recorded(&door(), true, &range, before.map(at), after.map(at));
             let start = "camera door: nothing was recorded from 2026-11-30T14:20:00+01:00 to \
                          2026-11-30T14:30:00+01:00: ";
             fault.strip_prefix(start).unwrap_or_else(|| panic!("{fault}")).to_owned()
@@ -403,6 +408,18 @@ nothing was recorded from 2026-11-30T14:29:37+01:00 to 2026-11-30T14:30:00+01:00
         assert_eq!(
             fault(None, Some("15:00:00")),
             "the first recording begins at 2026-11-30T15:00:00+01:00; write a later --to"
+        );
+    }
+
+    #[test]
+    fn a_camera_without_a_recording_or_a_key_frame_is_named() {
+        let range = between("14:20:00", "14:30:00");
+        let fault = |has_any| nothing_recorded(&door(), has_any, &range, None, None);
+        assert_eq!(fault(false), "camera door: no recordings in /srv/door yet");
+        assert_eq!(
+            fault(true),
+            "camera door: play can start nowhere in what was recorded then: it lacks a key frame; \
+             write a longer time"
         );
     }
 

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{GapObject, cameras, is_in, recordings_of, rounded, seconds, time};
+use super::{GapObject, cameras, recordings_of, rounded, seconds, time};
 use crate::escape::{Escaped, EscapedLines};
 use crate::output;
 use crate::seal::size;
@@ -78,8 +78,11 @@ pub(super) fn run(options: &Options) -> ExitCode {
         };
         match recordings_of(files) {
             Ok(listing) => {
-                let all = RecordedTime { from: Timestamp::MIN, to: Timestamp::MAX };
-                if listing.lacks_part_of(range.unwrap_or(all)) {
+                let has_fault = match range {
+                    Some(range) => listing.lacks_part_of(range),
+                    None => !listing.unreadable.is_empty(),
+                };
+                if has_fault {
                     status = ExitCode::FAILURE;
                 }
                 lists.push(CameraList::new(files, listing.files, range));
@@ -118,7 +121,7 @@ impl CameraList {
         range: Option<RecordedTime>,
     ) -> CameraList {
         if let Some(range) = range {
-            recordings.retain(|recording| is_in(&range, recording));
+            recordings.retain(|recording| recording.is_in(range));
         }
         let gaps = ::recordings::gaps(&recordings);
         let listed = |recording: CameraFile| ListedFile {

@@ -18,10 +18,9 @@ mod time;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ::recordings::{CameraFile, CameraFiles, CameraListing, Error, RecordedTime};
+use ::recordings::{CameraFiles, CameraListing, Error, RecordedTime};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
@@ -92,15 +91,6 @@ fn recordings_of(files: &CameraFiles) -> Result<CameraListing, Error> {
     listed
 }
 
-/// True for a recording with a part in the range.
-fn is_in(range: &RecordedTime, recording: &CameraFile) -> bool {
-    overlaps(range, recording.from(), recording.to())
-}
-
-fn overlaps(range: &RecordedTime, from: Timestamp, to: Timestamp) -> bool {
-    from < range.to && to > range.from
-}
-
 /// A gap in JSON.
 #[derive(Debug, Serialize)]
 struct GapObject {
@@ -145,17 +135,6 @@ mod tests {
             fault("door", &[]),
             "--camera door: no camera of cameras.toml; add a table [camera.NAME]"
         );
-    }
-
-    #[test]
-    fn a_range_has_the_recordings_with_a_part_in_it() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let range = RecordedTime { from: at(100), to: at(200) };
-        let is_in = |from, to| overlaps(&range, at(from), at(to));
-        let inside = [(100, 200), (50, 101), (199, 300), (0, 900), (120, 121)];
-        assert!(inside.iter().all(|(from, to)| is_in(*from, *to)));
-        let outside = [(0, 100), (200, 300), (0, 50), (300, 400), (200, 200), (99, 99)];
-        assert!(!outside.iter().any(|(from, to)| is_in(*from, *to)));
     }
 
     #[test]

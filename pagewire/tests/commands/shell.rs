@@ -12,6 +12,7 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use media::mp4::FragmentedFile;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::answer::http;
@@ -225,14 +226,8 @@ fn has_media(path: &Path) -> bool {
 }
 
 fn has_fragment(file: &[u8]) -> bool {
-    let mut at = 0;
-    while let Some([a, b, c, d, kind @ ..]) = file.get(at..at + 8) {
-        at += u32::from_be_bytes([*a, *b, *c, *d]).max(8) as usize;
-        if kind == b"mdat" && at <= file.len() {
-            return true;
-        }
-    }
-    false
+    let first = FragmentedFile::open(file, file.len() as u64).and_then(|file| file.first());
+    first.is_ok_and(|first| first.is_some())
 }
 
 /// Folders into which the documents' commands record.

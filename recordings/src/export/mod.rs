@@ -54,9 +54,8 @@ pub struct Exported {
 /// within two seconds behind its begin is not among them: names tell their times to the nearest
 /// second.
 pub fn in_range(recordings: &[CameraFile], range: RecordedTime) -> Range<usize> {
-    let overlaps = |one: &CameraFile| one.from() < range.to && one.to() > range.from;
-    let Some(mut first) = recordings.iter().position(overlaps) else { return 0..0 };
-    let last = recordings.iter().rposition(overlaps).unwrap_or(first);
+    let Some(mut first) = recordings.iter().position(|one| one.is_in(range)) else { return 0..0 };
+    let last = recordings.iter().rposition(|one| one.is_in(range)).unwrap_or(first);
     while first < last
         && ends_near(&recordings[first], range.from)
         && recordings[first].start.is_mp4 != recordings[first + 1].start.is_mp4

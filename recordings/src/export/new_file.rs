@@ -48,7 +48,7 @@ impl NewFile {
         }
     }
 
-    /// Gives the file its name.
+    /// Gives the file, which was synced, its name.
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`]; the folder cannot be written.
@@ -58,7 +58,7 @@ impl NewFile {
                 let open = format!("{SELF_FD}/{}", file.as_raw_fd());
                 Ok(linkat(CWD, open, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
             }
-            NewFile::Unfinished(mut unfinished) => unfinished.keep_new(),
+            NewFile::Unfinished(mut unfinished) => unfinished.keep_new_unsynced(),
         }
     }
 }
