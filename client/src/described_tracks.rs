@@ -19,7 +19,7 @@ use wire::sources::{CONTEST_RATIO, WEAK_PACKETS};
 
 use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
-use super::receive_thread::PacketInput;
+use super::packet_intake::PacketInput;
 use super::recorded_media::RecordedMedia;
 use super::rtcp_reporter::RtcpLink;
 use super::socket_pair::enlarge;

@@ -14,6 +14,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// the header is the most of a packet.
 pub(crate) const PART_BYTES_MAX: usize = 32 << 10;
 
+/// Most bytes in front of them: the flags and the time.
+pub(crate) const PART_HEAD_BYTES: usize = 9;
+
 const BEGINS_FILE: u8 = 1;
 const ENDS_FRAGMENT: u8 = 2;
 

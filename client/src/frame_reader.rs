@@ -306,11 +306,27 @@ pub(crate) struct QueueSink {
     sender: SyncSender<FrameBatch>,
 }
 
+impl QueueSink {
+    /// Bytes of the packets that are not passed on.
+    pub(crate) fn bytes(&self) -> usize {
+        self.batch.bytes()
+    }
+    /// Reserves memory for packets of this many bytes.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.batch.bytes.reserve_exact(bytes);
+    }
+
+    /// Adds a packet made at `at`, which `append` appends to the bytes.
+    pub(crate) fn add(&mut self, at: Instant, append: impl FnOnce(&mut Vec<u8>)) {
+        self.batch.at = at;
+        append(&mut self.batch.bytes);
+        self.batch.ends.push(self.batch.bytes.len());
+    }
+}
+
 impl PacketSink for QueueSink {
     fn take(&mut self, packet: &[u8], at: Instant) {
-        self.batch.at = at;
-        self.batch.bytes.extend_from_slice(packet);
-        self.batch.ends.push(self.batch.bytes.len());
+        self.add(at, |bytes| bytes.extend_from_slice(packet));
     }
 
     fn flush(&mut self) -> bool {

@@ -7,18 +7,20 @@
 //! GET; [`load::load`] plays many sessions at once, and [`hls`] plays HLS presentations. The
 //! recorder uses [`ClientSession`] and [`rtp_receiver`].
 //!
-//! A packet of a play goes from the kernel to `receive_thread` (a separate thread), through the
-//! only receiver of RTP ([`rtp_receiver`]) into the statistics (`stream_stats`) and, where a file
-//! is written, in order to `file_writer` (another thread). Packets of a track go to its
-//! depayloader (`track_receiver`), and access units through `track_queue` and `track_muxer` into
-//! the file. `rtsp_connection` exchanges RTSP and answers challenges (`login`), `rtcp_reporter`
-//! RTCP; `play_session` runs the play, and `verdict` holds the result.
+//! A packet goes from the kernel to `packet_intake` in a separate thread (`receive_thread` for a
+//! stream of a play, `camera_thread` for all tracks of a camera), through the only receiver of RTP
+//! ([`rtp_receiver`]) into the statistics (`stream_stats`) and, where a file is written, in order
+//! to `file_writer` (another thread). Packets of a track go to its depayloader (`track_receiver`),
+//! and access units through `track_queue` and `track_muxer` into the file. `rtsp_connection`
+//! exchanges RTSP and answers challenges (`login`), `rtcp_reporter` RTCP; `play_session` runs the
+//! play, and `verdict` holds the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 8216, RFC 9112.
 //! Does not decode, or use proxies or cookies; TLS is for RTSP alone.
 
 #![forbid(unsafe_code)]
 
+mod camera_thread;
 mod channel_rtcp;
 mod chosen_stream;
 mod client_session;
@@ -42,6 +44,7 @@ mod login;
 mod media_names;
 mod multicast;
 mod output_end;
+mod packet_intake;
 mod play;
 mod play_consumer;
 mod play_session;
@@ -56,6 +59,7 @@ pub mod rtp_receiver;
 mod rtsp_connection;
 mod rtsp_refusal;
 mod sender_clock;
+mod socket_pace;
 mod socket_pair;
 mod stop;
 mod stream_setup;

@@ -21,8 +21,9 @@ use super::chosen_stream::{ChosenStream, StreamChoice, choose_streams};
 use super::file_writer::FileWriter;
 use super::login::ClientLogin;
 use super::output_end::OutputEnd;
+use super::packet_intake::{AnnouncedSender, StreamFormat};
 use super::play_session::{PlaySession, ReceiverTasks, StreamTasks};
-use super::receive_thread::{AnnouncedSender, ReceiveThread, StreamFormat};
+use super::receive_thread::ReceiveThread;
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
 use super::stop::{Stop, stopped};
@@ -197,7 +198,7 @@ async fn prepare(
         let ssrc = set_up.reply.ssrc;
         let sender = AnnouncedSender { host: Some(set_up.host), ssrc, payload_type, clock_rate_hz };
         let receiving = ReceiveThread::start(set_up.input, sender, format)?;
-        let reporter = RtcpReporter::new(set_up.rtcp, receiving.shared());
+        let reporter = RtcpReporter::new(set_up.rtcp, receiving.intake.shared());
         first_reply.get_or_insert(set_up.reply);
         streams.push(StreamTasks {
             receiving,

@@ -65,8 +65,8 @@ impl PacketConsumer for TrackConsumer<'_> {
         self.track.time(timestamp, at, &mut self.packets.lateness);
     }
 
-    fn deliver(&mut self, datagram: &[u8], _arrived: Duration, _now: Duration) {
-        self.track.take(datagram);
+    fn deliver(&mut self, datagram: &[u8], arrived: Duration, _now: Duration) {
+        self.track.take_arrived(datagram, self.clock.instant(arrived));
     }
 
     fn refused(

@@ -21,9 +21,10 @@ use wire::rtsp::client::{SetupReply, StreamStart};
 use wire::rtsp::{NptRange, NptStart};
 
 use super::output_end::OutputEnd;
+use super::packet_intake::Command;
 use super::play::{Play, PlayProgress};
 use super::play_verdict::EndedStream;
-use super::receive_thread::{Command, ReceiveThread};
+use super::receive_thread::ReceiveThread;
 use super::rtcp_reporter::RtcpReporter;
 use super::rtsp_connection::RtspConnection;
 use super::stop::{Stop, stopped};
@@ -146,7 +147,7 @@ impl PlaySession {
                     buffer_bytes,
                     ..
                 } = stream;
-                let stats = receiving.shared();
+                let stats = receiving.intake.shared();
                 let reports_sent = reporter.sent();
                 drop(reporter);
                 let result = receiving.stop(is_cut).await;
@@ -288,7 +289,7 @@ impl PlaySession {
         streams: &[StreamTasks],
     ) -> Result<Vec<StreamStart>, Error> {
         for stream in streams {
-            stream.receiving.command(Command::Hold);
+            stream.receiving.intake.command(Command::Hold);
         }
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         self.resumed = Instant::now();
@@ -298,7 +299,7 @@ impl PlaySession {
             started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
         self.control.note_ignored("PLAY", &started.ignored);
         for (stream, start) in streams.iter().zip(&starts) {
-            stream.receiving.command(Command::Begin { sequence: start.sequence });
+            stream.receiving.intake.command(Command::Begin { sequence: start.sequence });
         }
         if self.pauses == 0 {
             self.announced.sequence = started.sequence;
@@ -342,7 +343,7 @@ impl PlaySession {
             PlayStage::Playing { pause_at: Some(at) } if now >= at => {
                 self.control.ask("PAUSE", |client| client.pause()).await?;
                 for stream in streams {
-                    stream.receiving.command(Command::Pause);
+                    stream.receiving.intake.command(Command::Pause);
                 }
                 let since = Instant::now();
                 let rest = self.options.pause.map_or(Duration::ZERO, |(_, rest)| rest);
@@ -377,7 +378,7 @@ impl PlaySession {
         is_late: bool,
     ) -> Result<Option<PlayEnd>, Error> {
         let is_broken = |stream: &StreamTasks| {
-            let stats = stream.receiving.stats();
+            let stats = stream.receiving.intake.stats();
             stats.is_output_broken || !stats.is_receiving
         };
         if streams.iter().any(is_broken) {
@@ -390,7 +391,8 @@ impl PlaySession {
         if self.leave_at.is_some_and(|at| now >= at) {
             return Ok(Some(PlayEnd::Length));
         }
-        let lasts = streams.iter().filter_map(|stream| stream.receiving.stats().packets.last);
+        let lasts =
+            streams.iter().filter_map(|stream| stream.receiving.intake.stats().packets.last);
         let heard = lasts.max();
         let quiet = now
             .saturating_duration_since(heard.map_or(self.resumed, |last| last.max(self.resumed)));
@@ -414,7 +416,7 @@ impl PlaySession {
         let mut found = format!("no packet came {place} in {seconds} s");
         let (mut foreign, mut malformed, mut from) = (0, 0, None);
         for stream in streams {
-            let stats = stream.receiving.stats();
+            let stats = stream.receiving.intake.stats();
             foreign += stats.packets.unexpected_source;
             malformed += stats.packets.malformed;
             from = from.or(stats.packets.unexpected_from);
@@ -435,7 +437,7 @@ impl PlaySession {
     /// Seconds of the announced range of a stream that have not arrived.
     fn short_s(&self, streams: &[StreamTasks], index: usize) -> Option<f64> {
         let stream = &streams[index];
-        self.short_of(&stream.receiving.stats(), index, stream.clock_rate_hz)
+        self.short_of(&stream.receiving.intake.stats(), index, stream.clock_rate_hz)
     }
 
     /// Computes the same from the statistics of a stream.
@@ -463,7 +465,7 @@ impl PlaySession {
             is_paused: matches!(self.stage, PlayStage::Paused { .. }),
         };
         for stream in streams {
-            let stats = stream.receiving.stats();
+            let stats = stream.receiving.intake.stats();
             progress.packets += stats.reception().received();
             progress.payload_bytes += stats.packets.payload_bytes;
             progress.lost += lost(stats.reception());
@@ -507,14 +509,14 @@ async fn exchange(streams: &[StreamTasks]) -> Infallible {
 async fn byes(streams: &[StreamTasks]) {
     for stream in streams {
         // The notification stays stored where a wait is dropped.
-        while !stream.receiving.stats().has_sent_bye() {
+        while !stream.receiving.intake.stats().has_sent_bye() {
             stream.reporter.bye.notified().await;
         }
     }
 }
 
 fn has_sent_bye(streams: &[StreamTasks]) -> bool {
-    streams.iter().all(|stream| stream.receiving.stats().has_sent_bye())
+    streams.iter().all(|stream| stream.receiving.intake.stats().has_sent_bye())
 }
 
 /// Waits until no more packets are in flight.
@@ -522,7 +524,8 @@ async fn settle(streams: &[StreamTasks]) {
     let until = Instant::now() + SETTLE_MAX;
     loop {
         sleep(SETTLE / 2).await;
-        let last = streams.iter().filter_map(|stream| stream.receiving.stats().packets.last).max();
+        let last =
+            streams.iter().filter_map(|stream| stream.receiving.intake.stats().packets.last).max();
         if Instant::now() >= until || last.is_none_or(|last| last.elapsed() >= SETTLE) {
             return;
         }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::lateness::{LATE, Lateness};
+use super::packet_intake::ReceiveResult;
 use super::play_session::{PlaySession, lost, media_of};
-use super::receive_thread::ReceiveResult;
 use super::stream_stats::{StreamStats, lock};
 use super::track_file::WrittenTracks;
 use super::transport::StreamTransport;

@@ -11,8 +11,8 @@ use wire::rtsp::{ChannelPair, TransportOffer};
 
 use super::frame_reader::FrameQueue;
 use super::multicast;
+use super::packet_intake::PacketInput;
 use super::read_pace::ReadPace;
-use super::receive_thread::PacketInput;
 use super::rtcp_reporter::{RtcpLink, report_target};
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};

@@ -45,7 +45,7 @@ impl TrackFile {
     pub(super) fn create(
         path: &Path,
         muxer: TrackMuxer,
-        queue: TrackQueue,
+        mut queue: TrackQueue,
         rates: Vec<u32>,
         end: &OutputEnd,
     ) -> Result<TrackFile, Error> {
@@ -58,7 +58,7 @@ impl TrackFile {
         std::thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || {
-                let written = writing.run(&queue, &inbox);
+                let written = writing.run(&mut queue, &inbox);
                 broken.store(written.is_err(), Ordering::Relaxed);
                 // The handle is gone where the play was given up.
                 let _ = done.send(written);
@@ -106,7 +106,7 @@ struct Writing {
 impl Writing {
     fn run(
         mut self,
-        queue: &TrackQueue,
+        queue: &mut TrackQueue,
         origins: &Receiver<Vec<Option<TrackOrigin>>>,
     ) -> Result<WrittenTracks, Error> {
         // Packets are held until PLAY is answered, so the answer arrives before them.
@@ -148,6 +148,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use media::mux::WriterKind;
     use media::{AccessUnit, Codec};
 
@@ -161,7 +163,8 @@ mod tests {
         sinks[0].announce(Codec::Ac3 { rate_hz: 48_000, channels: 2 });
         for number in 0..100 {
             let (time, bytes) = (number * 1536, vec![0x0b, 0x77, 0, 0, 0x1c]);
-            sinks[0].push(AccessUnit { time, bytes, is_start: true, is_after_loss: false });
+            let unit = AccessUnit { time, bytes, is_start: true, is_after_loss: false };
+            sinks[0].push(unit, Instant::now());
         }
         let muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
         let end = OutputEnd::default();

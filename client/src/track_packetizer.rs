@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Multiplexes the units of a camera's tracks, and packetizes the file for the recorder.
 //!
-//! One thread for each camera. A transport stream is passed on in RTP packets of seven TS packets
-//! each, fragments of MP4 in packets of [`FilePart`]s. Where the recorder is behind, this thread
-//! waits, and the queue of units absorbs the input up to its bound: only whole units are dropped.
-//! Costs two copies of each byte.
+//! A transport stream is passed on in RTP packets of seven TS packets each, fragments of MP4 in
+//! packets of [`FilePart`]s. Where the recorder is behind, the queue of units absorbs the input up
+//! to its bound: only whole units are dropped. Costs two copies of each byte.
 //!
 //! Sources: RFC 2250 §2; those of `media::mux`.
-//! Does not receive tracks ([`super::track_stream`] does).
+//! Does not receive tracks, and does not wait ([`super::camera_thread`] does).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::mux::{Rotation, WriterKind};
 use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES};
 use wire::rtp::{HEADER_BYTES, Header};
 
-use super::file_part::{FilePart, PART_BYTES_MAX};
+use super::file_part::{FilePart, PART_BYTES_MAX, PART_HEAD_BYTES};
 use super::frame_reader::{PacketSink, QueueSink};
 use super::plural::counted;
 use super::track_muxer::{TrackMuxer, TrackOrigin};
@@ -58,17 +57,26 @@ pub(super) struct Packetizer {
     sink: QueueSink,
     /// Header of the next packet.
     header: Header,
+    /// Start of each track, and the time of the start in the file; closed at the end of the stream.
+    origins: Receiver<TrackOrigins>,
     /// Units left out that a decoder could have shown.
     lost_units: Arc<AtomicU64>,
     progress: Progress,
 }
 
+/// Start of each track as far as the server has announced it, and its time in the file.
+pub(super) type TrackOrigins = (Vec<Option<TrackOrigin>>, Duration);
+
 /// Progress of a packetizer.
 #[derive(Default)]
 struct Progress {
+    /// PLAY was answered.
+    has_begun: bool,
+    /// Units whose bytes are in packets that are not passed on.
+    ready_units: Option<u64>,
     /// Faults of the muxer that were logged.
     faults: usize,
-    /// Units consumed since the packets of all earlier ones were passed on.
+    /// Units consumed whose packets were not passed on.
     unsent_units: u64,
     /// Time of the last packet; `None` before the first bytes of a file.
     sent_at: Option<Instant>,
@@ -90,41 +98,78 @@ impl Packetizer {
         muxer: TrackMuxer,
         sink: QueueSink,
         header: Header,
+        origins: Receiver<TrackOrigins>,
         lost_units: Arc<AtomicU64>,
     ) -> Packetizer {
-        Packetizer { name, muxer, sink, header, lost_units, progress: Progress::default() }
+        Packetizer { name, muxer, sink, header, origins, lost_units, progress: Progress::default() }
     }
 
-    /// Runs until all tracks have ended, or their queue is closed.
-    pub(super) fn run(
-        mut self,
-        queue: &TrackQueue,
-        origins: &Receiver<(Vec<Option<TrackOrigin>>, Duration)>,
-    ) {
-        // Packets are held until PLAY is answered, so the answer arrives before them.
-        if let Ok((origins, at)) = origins.recv() {
-            self.muxer.begin_at(&origins, at);
+    /// Processes the units that are due.
+    ///
+    /// # Errors
+    /// All tracks have ended, or their queue is closed.
+    pub(super) fn step(&mut self, queue: &mut TrackQueue) -> Result<(), Ended> {
+        if !self.progress.has_begun {
+            match self.origins.try_recv() {
+                Ok((origins, at)) => self.muxer.begin_at(&origins, at),
+                // PLAY is not answered yet.
+                Err(TryRecvError::Empty) if !queue.control.is_closed() => return Ok(()),
+                Err(_) => {}
+            }
+            self.progress.has_begun = true;
         }
         let mut out = Vec::new();
-        loop {
-            let mut is_heard = false;
-            match queue.next(CHECK_EVERY) {
-                Ok(Some((track, event))) => {
-                    is_heard = matches!(event, TrackEvent::Unit(_));
+        // Where the recorder is behind, the queue of units absorbs the input, up to its bound.
+        while self.has_room() || queue.control.is_closed() {
+            let next = queue.next(Duration::ZERO)?;
+            let is_due = next.is_some();
+            let is_heard = matches!(next, Some((_, TrackEvent::Unit(..))));
+            match next {
+                Some((track, event)) => {
                     self.progress.unsent_units += u64::from(is_heard);
                     self.muxer.take(track, event, &mut out);
                 }
-                Ok(None) => self.muxer.check_time(&mut out),
-                Err(Ended) => break,
+                None => self.muxer.check_time(&mut out),
             }
             self.flush_if_slow(is_heard, &mut out);
-            self.send(&mut out, is_heard, queue);
+            self.put(&mut out, is_heard);
             self.report();
-            self.progress.drops.note(&self.name, queue.control.dropped_units(), LOG_EVERY);
+            if !is_due {
+                break;
+            }
         }
+        self.flush();
+        self.progress.drops.note(&self.name, queue.control.dropped_units(), LOG_EVERY);
+        Ok(())
+    }
+
+    /// Ends the file: its last packets are to be [flushed](Self::flush).
+    pub(super) fn end(&mut self) {
+        let mut out = Vec::new();
         self.muxer.end(&mut out);
-        self.send(&mut out, false, queue);
+        self.put(&mut out, false);
+    }
+
+    /// True if the next batch has room for more packets.
+    fn has_room(&mut self) -> bool {
+        self.sink.bytes() < BATCH_BYTES || self.flush()
+    }
+
+    /// Passes the finished packets on; false if the recorder has no room for them.
+    pub(super) fn flush(&mut self) -> bool {
         if !self.sink.flush() {
+            return false;
+        }
+        if let Some(units) = self.progress.ready_units.take() {
+            self.progress.unsent_units -= units;
+            self.progress.written_at = self.progress.sent_at;
+        }
+        true
+    }
+
+    /// Counts the units that could not be passed on.
+    pub(super) fn finish(mut self, queue: &TrackQueue) {
+        if !self.flush() {
             // The last fragment has units that were consumed with those before it.
             queue.control.add_dropped(self.progress.unsent_units.max(1));
         }
@@ -143,8 +188,8 @@ impl Packetizer {
         }
     }
 
-    /// Passes packets on; waits for room until the queue of units is closed.
-    fn send(&mut self, out: &mut Vec<u8>, is_heard: bool, queue: &TrackQueue) {
+    /// Makes packets of finished bytes.
+    fn put(&mut self, out: &mut Vec<u8>, is_heard: bool) {
         let is_quiet = |sent: Instant| sent.elapsed() >= HEARD_EVERY;
         let shows_life = is_heard && self.progress.sent_at.is_some_and(is_quiet);
         if out.is_empty() && !(shows_life && self.muxer.kind() == WriterKind::FragmentedMp4) {
@@ -156,29 +201,18 @@ impl Packetizer {
             WriterKind::FragmentedMp4 => self.put_parts(out),
             _ => self.put_stream(out),
         }
-        let is_life_alone = out.is_empty();
-        out.clear();
+        if !out.is_empty() {
+            self.progress.ready_units = Some(self.progress.unsent_units);
+        }
         self.progress.sent_at = Some(Instant::now());
-        // The recorder is behind: the queue of units absorbs the input, up to its bound.
-        while !self.sink.flush() {
-            if queue.control.is_closed() {
-                return;
-            }
-            std::thread::sleep(FULL_WAIT);
-        }
-        if !is_life_alone {
-            self.progress.unsent_units = 0;
-            self.progress.written_at = self.progress.sent_at;
-        }
+        out.clear();
     }
 
     /// Adds the packets of a transport stream to the next batch.
     fn put_stream(&mut self, out: &[u8]) {
-        let (mut packet, at) = (Vec::with_capacity(HEADER_BYTES + PAYLOAD_BYTES), Instant::now());
+        let at = Instant::now();
         for payload in out.chunks(PAYLOAD_BYTES) {
-            self.begin_packet(&mut packet);
-            packet.extend_from_slice(payload);
-            self.sink.take(&packet, at);
+            self.add_packet(at, |packet| packet.extend_from_slice(payload));
         }
     }
 
@@ -200,14 +234,14 @@ impl Packetizer {
 
     /// Adds the packets of whole fragments of one file.
     fn put_file(&mut self, bytes: &[u8], mut file_began: Option<SystemTime>) {
-        let (mut packet, now) = (Vec::new(), Instant::now());
-        let mut rest = bytes;
+        let (mut rest, now) = (bytes, Instant::now());
+        let parts = bytes.len().div_ceil(PART_BYTES_MAX).max(1);
+        self.sink.reserve(bytes.len() + parts * (HEADER_BYTES + PART_HEAD_BYTES));
         loop {
             let (part, behind) = rest.split_at(rest.len().min(PART_BYTES_MAX));
-            self.begin_packet(&mut packet);
             let ends_fragment = behind.is_empty() && !bytes.is_empty();
-            FilePart { file_began, ends_fragment, bytes: part }.append_to(&mut packet);
-            self.sink.take(&packet, now);
+            let part = FilePart { file_began, ends_fragment, bytes: part };
+            self.add_packet(now, |packet| part.append_to(packet));
             (rest, file_began) = (behind, None);
             if rest.is_empty() {
                 return;
@@ -215,10 +249,13 @@ impl Packetizer {
         }
     }
 
-    /// Begins a packet with the next header.
-    fn begin_packet(&mut self, packet: &mut Vec<u8>) {
-        packet.clear();
-        packet.extend_from_slice(&self.header.write());
+    /// Adds a packet with the next header, and the payload that `append` appends.
+    fn add_packet(&mut self, at: Instant, append: impl FnOnce(&mut Vec<u8>)) {
+        let header = self.header.write();
+        self.sink.add(at, |packet| {
+            packet.extend_from_slice(&header);
+            append(packet);
+        });
         self.header.sequence = self.header.sequence.wrapping_add(1);
     }
 
@@ -248,12 +285,12 @@ impl DropLog {
     }
 }
 
-const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Longest time for which units of a camera that sends wait for the end of their fragment: less
 /// than the silence that ends a session.
 const FLUSH_AFTER: Duration = Duration::from_secs(5);
+/// Bytes at which a batch is passed on before all units are processed.
+const BATCH_BYTES: usize = 256 << 10;
 const LOG_EVERY: Duration = Duration::from_secs(60);
-pub(super) const FULL_WAIT: Duration = Duration::from_millis(2);
 /// Interval of packets that show that the camera sends while a fragment grows: well below the
 /// silence that the recorder counts as an outage.
 const HEARD_EVERY: Duration = Duration::from_millis(200);

@@ -26,9 +26,13 @@ pub(super) struct TrackReceiver {
     /// Reorders decoding times of video, which may be sent in another order than it is presented.
     order: Option<DecodeOrder>,
     sink: Option<TrackSink>,
+    /// The lateness of its packets is computed.
+    is_timed: bool,
     announced: Option<Codec>,
     /// Units received before the codec's parameters and not yet reported.
     undecodable: u64,
+    /// Arrival of the last packet.
+    last_arrival: Instant,
 }
 
 impl TrackReceiver {
@@ -38,7 +42,20 @@ impl TrackReceiver {
         sink: Option<TrackSink>,
     ) -> TrackReceiver {
         let order = is_video.then(DecodeOrder::default);
-        TrackReceiver { depayloader, order, sink, announced: None, undecodable: 0 }
+        TrackReceiver {
+            depayloader,
+            order,
+            sink,
+            is_timed: true,
+            announced: None,
+            undecodable: 0,
+            last_arrival: Instant::now(),
+        }
+    }
+
+    /// A receiver for a recorder, which does not need the lateness.
+    pub(super) fn of_recorder(depayloader: Depayloader, sink: TrackSink) -> TrackReceiver {
+        TrackReceiver { is_timed: false, ..TrackReceiver::new(depayloader, false, Some(sink)) }
     }
 
     /// Counts so far.
@@ -53,9 +70,11 @@ impl TrackReceiver {
 
     /// Computes the lateness of a packet that arrived for the first time.
     pub(super) fn time(&mut self, timestamp: u32, arrival: Instant, lateness: &mut Lateness) {
-        self.push_time(timestamp, arrival, |timestamp, arrival| {
-            lateness.arrived(timestamp, arrival);
-        });
+        if self.is_timed {
+            self.push_time(timestamp, arrival, |timestamp, arrival| {
+                lateness.arrived(timestamp, arrival);
+            });
+        }
     }
 
     /// Computes the lateness of the held packets: the stream pauses, or has ended.
@@ -92,6 +111,19 @@ impl TrackReceiver {
         sink.report(SenderClock { ntp: sender.ntp, origin });
     }
 
+    /// All packets that arrived until then were passed to this receiver.
+    pub(super) fn read_until(&self, arrived: Instant) {
+        if let Some(sink) = &self.sink {
+            sink.read_until(arrived);
+        }
+    }
+
+    /// Depacketizes the next packet in order, with its header; its units have this arrival.
+    pub(super) fn take_arrived(&mut self, datagram: &[u8], at: Instant) {
+        self.last_arrival = at;
+        self.take(datagram);
+    }
+
     /// Depacketizes the next packet in order, with its header.
     pub(super) fn take(&mut self, datagram: &[u8]) {
         // The header has been parsed successfully before.
@@ -120,7 +152,7 @@ impl TrackReceiver {
     fn report_undecodable(&mut self) {
         let units = std::mem::take(&mut self.undecodable);
         if let Some(sink) = self.sink.as_mut().filter(|_| units > 0) {
-            sink.leave_out(units);
+            sink.leave_out(units, self.last_arrival);
         }
     }
 
@@ -138,7 +170,7 @@ impl TrackReceiver {
         }
         self.report_undecodable();
         if let Some(sink) = &mut self.sink {
-            units.into_iter().for_each(|unit| sink.push(unit));
+            units.into_iter().for_each(|unit| sink.push(unit, self.last_arrival));
         }
     }
 }
@@ -158,18 +190,20 @@ mod tests {
         0x22, 0x6a,
     ];
 
-    /// Events of a camera whose parameters are only in its stream, which was joined midway.
-    fn events(nals: &[&[u8]]) -> Vec<TrackEvent> {
+    /// Events of a camera whose parameters are only in its stream, which was joined midway. A
+    /// packet arrives each second from `began` on.
+    fn events(nals: &[&[u8]], began: Instant) -> Vec<TrackEvent> {
         let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
                     m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
         let offer = wire::sdp::parse_tracks(text.as_bytes()).unwrap().tracks.remove(0);
-        let (mut sinks, queue) = TrackQueue::new(1);
+        let (mut sinks, mut queue) = TrackQueue::new(1);
         let mut track = TrackReceiver::new(Depayloader::new(&offer).unwrap(), true, sinks.pop());
         let mut timestamp = 0;
         for (sequence, nal) in (0..).zip(nals) {
             let marker = nal[0] & 0x1f < 6;
             let header = Header { payload_type: 96, marker, sequence, timestamp, ssrc: 1 };
-            track.take(&[&header.write()[..], nal].concat());
+            let at = began + Duration::from_secs(sequence.into());
+            track.take_arrived(&[&header.write()[..], nal].concat(), at);
             timestamp += if marker { 3600 } else { 0 };
         }
         track.finish(false);
@@ -183,17 +217,47 @@ mod tests {
     fn units_before_the_parameters_of_their_codec_are_counted() {
         let (slice, key, parameters): (&[u8], &[u8], &[u8]) =
             (&[0x41, 0x9a, 0, 1], &[0x65, 0x88, 0x84, 0], &[0x68, 0xce, 0x0f, 0xc8]);
-        let found = events(&[slice, slice, slice, &SEQUENCE, parameters, key, slice]);
+        let nals = [slice, slice, slice, &SEQUENCE, parameters, key, slice];
+        let found = events(&nals, Instant::now());
         let [
             TrackEvent::Undecodable(3),
             TrackEvent::Codec(_),
-            TrackEvent::Unit(_),
-            TrackEvent::Unit(_),
+            TrackEvent::Unit(..),
+            TrackEvent::Unit(..),
         ] = &found[..]
         else {
             panic!("{found:?}");
         };
-        let found = events(&[slice, slice]);
+        let found = events(&[slice, slice], Instant::now());
         assert!(matches!(found[..], [TrackEvent::Undecodable(2)]), "{found:?}");
+    }
+
+    #[test]
+    fn a_unit_has_the_arrival_of_the_packet_that_completes_it() {
+        let (slice, key, parameters): (&[u8], &[u8], &[u8]) =
+            (&[0x41, 0x9a, 0, 1], &[0x65, 0x88, 0x84, 0], &[0x68, 0xce, 0x0f, 0xc8]);
+        let began = Instant::now();
+        let found = events(&[&SEQUENCE, parameters, key, slice, slice], began);
+        let arrivals = found.iter().filter_map(|event| match event {
+            TrackEvent::Unit(_, at) => Some((*at - began).as_secs()),
+            _ => None,
+        });
+        // The packet behind a picture completes it; the end of the stream, the last one.
+        assert_eq!(arrivals.collect::<Vec<_>>(), [3, 4, 4]);
+    }
+
+    #[test]
+    fn a_recorder_spends_no_time_on_the_lateness() {
+        let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 5004 RTP/AVP 0\r\n";
+        let offer = wire::sdp::parse_tracks(text).unwrap().tracks.remove(0);
+        let depayloader = || Depayloader::new(&offer).unwrap();
+        let (mut sinks, _queue) = TrackQueue::new(1);
+        let recording = TrackReceiver::of_recorder(depayloader(), sinks.remove(0));
+        let playing = TrackReceiver::new(depayloader(), false, None);
+        for (mut track, is_timed) in [(recording, false), (playing, true)] {
+            let mut lateness = Lateness::new(8000);
+            track.time(0, Instant::now(), &mut lateness);
+            assert_eq!(lateness.first().is_some(), is_timed);
+        }
     }
 }

@@ -2,9 +2,9 @@
 //! Receives the tracks of a camera as one stream of packets made here.
 //!
 //! The recorder has one path for media, from RTP packets to files. A camera's tracks use that path:
-//! a thread for each track receives and assembles access units; one more multiplexes them into a
-//! transport stream or fragmented MP4 ([`super::track_packetizer`]) and passes its packets to a
-//! [`FrameQueue`], like the reader of an RTSP connection. Costs two copies a byte more than a
+//! a thread receives them, assembles access units, multiplexes these into a transport stream or
+//! fragmented MP4 ([`super::track_packetizer`]), and passes its packets to a [`FrameQueue`], like
+//! the reader of an RTSP connection ([`super::camera_thread`]). Costs two copies a byte more than a
 //! transport stream that the camera sends itself, and memory for the writer's buffer: a group of
 //! pictures, two seconds at most.
 //!
@@ -16,6 +16,7 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use media::depayload::DepayloadCounts;
@@ -25,14 +26,17 @@ use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtp::Header;
 use wire::rtsp::client::StreamStart;
 
+use super::camera_thread::{CameraThread, TrackIntake};
 use super::chosen_stream::ChosenStream;
 use super::frame_reader::FrameQueue;
+use super::packet_intake::{
+    AnnouncedSender, Command, Intake, IntakeHandle, PacketInput, StreamFormat,
+};
 use super::random::random_u32;
-use super::receive_thread::{AnnouncedSender, Command, PacketInput, ReceiveThread, StreamFormat};
 use super::rtcp_reporter::{RtcpLink, RtcpReporter};
 use super::stream_stats::lock;
 use super::track_muxer::{TrackMuxer, TrackOrigin};
-use super::track_packetizer::{Packetizer, TrackContainer};
+use super::track_packetizer::{Packetizer, TrackContainer, TrackOrigins};
 use super::track_queue::{QueueControl, TrackQueue};
 use super::track_receiver::TrackReceiver;
 use crate::error::Error;
@@ -47,12 +51,13 @@ pub(super) struct TrackInput {
     pub(super) ssrc: Option<u32>,
 }
 
-/// The threads of a camera's tracks.
+/// The thread of a camera's tracks, and their reports.
 pub(super) struct TrackStream {
     tracks: Vec<TrackTasks>,
     rates: Vec<u32>,
+    thread: Thread,
     /// None once the stream is finished.
-    origins: Option<Sender<(Vec<Option<TrackOrigin>>, Duration)>>,
+    origins: Option<Sender<TrackOrigins>>,
     is_done: Arc<AtomicBool>,
     queue: QueueControl,
     lost_units: Arc<AtomicU64>,
@@ -102,7 +107,7 @@ pub(super) struct HeardTrack {
 }
 
 struct TrackTasks {
-    receiving: ReceiveThread,
+    intake: IntakeHandle,
     /// Task that exchanges RTCP.
     reports: JoinHandle<()>,
 }
@@ -131,25 +136,25 @@ impl TrackStream {
             muxer.rotate(limits.clone());
         }
         muxer.name_languages(inputs.iter().map(|input| input.stream.offer.language.as_deref()));
-        let mut tracks = Vec::with_capacity(inputs.len());
+        let (mut tracks, mut intakes) = (Vec::with_capacity(inputs.len()), Vec::new());
         for (TrackInput { stream, input, rtcp, host, ssrc }, sink) in inputs.into_iter().zip(sinks)
         {
             let ChosenStream { offer, depayloader, .. } = stream;
             let Some(depayloader) = depayloader else { continue };
-            let is_video = offer.media == "video";
-            let track = TrackReceiver::new(depayloader, is_video, Some(sink));
+            let track = TrackReceiver::of_recorder(depayloader, sink);
             let (payload_type, clock_rate_hz) = (offer.payload_type, offer.clock_rate_hz);
             let sender = AnnouncedSender { host, ssrc, payload_type, clock_rate_hz };
-            let receiving =
-                ReceiveThread::start(input, sender, StreamFormat::Track(Box::new(track)))?;
-            let reporter = RtcpReporter::new(rtcp, receiving.shared());
+            let (handle, intake) =
+                Intake::new(&input, sender, StreamFormat::Track(Box::new(track)))?;
+            intakes.push(TrackIntake { input, intake: Some(intake) });
+            let reporter = RtcpReporter::new(rtcp, handle.shared());
             let exchange = async move {
                 match reports {
                     true => match reporter.exchange().await {},
                     false => match reporter.listen().await {},
                 }
             };
-            tracks.push(TrackTasks { receiving, reports: tokio::spawn(exchange) });
+            tracks.push(TrackTasks { intake: handle, reports: tokio::spawn(exchange) });
         }
         let (sink, frames) = match container {
             TrackContainer::TransportStream => FrameQueue::new(from),
@@ -167,24 +172,17 @@ impl TrackStream {
             ssrc,
         };
         let lost_units: Arc<AtomicU64> = Arc::default();
-        let packetizer = Packetizer::new(name.clone(), muxer, sink, header, lost_units.clone());
+        let packetizer =
+            Packetizer::new(name.clone(), muxer, sink, header, inbox, lost_units.clone());
         let done = is_done.clone();
-        std::thread::Builder::new()
-            .name("tracks".to_owned())
-            .spawn(move || {
-                packetizer.run(&queue, &inbox);
-                done.store(true, Ordering::Relaxed);
-            })
-            .map_err(|source| Error::Host {
-                call: "clone",
-                object: "thread tracks".into(),
-                source,
-            })?;
+        let camera = CameraThread { name: name.clone(), tracks: intakes, queue, packetizer };
+        let thread = camera.start(move || done.store(true, Ordering::Relaxed))?;
         Ok((
             TrackStream {
                 name,
                 tracks,
                 rates,
+                thread,
                 origins: Some(origins),
                 is_done,
                 queue: control,
@@ -199,7 +197,7 @@ impl TrackStream {
 
     /// Holds packets: PLAY is about to be sent.
     pub(super) fn hold(&self) {
-        self.tracks.iter().for_each(|track| track.receiving.command(Command::Hold));
+        self.tracks.iter().for_each(|track| track.intake.command(Command::Hold));
     }
 
     /// Starts the stream after the answer to PLAY. Time `at` of the transport stream is the start
@@ -211,14 +209,15 @@ impl TrackStream {
         let origins = starts.iter().zip(&self.rates).map(origin).collect();
         let _ = self.origins.as_ref().map(|inbox| inbox.send((origins, at)));
         for (track, start) in self.tracks.iter().zip(starts) {
-            track.receiving.command(Command::Begin { sequence: start.sequence });
+            track.intake.command(Command::Begin { sequence: start.sequence });
         }
+        self.thread.unpark();
     }
 
     /// Arrivals of each track so far.
     pub(super) fn heard(&self) -> impl Iterator<Item = HeardTrack> {
         self.tracks.iter().map(|track| {
-            let stats = track.receiving.stats();
+            let stats = track.intake.stats();
             HeardTrack {
                 last: stats.packets.last,
                 packets: stats.reception().received(),
@@ -230,7 +229,7 @@ impl TrackStream {
     /// The longest time from one timestamp of a track to the next.
     pub(super) fn longest_step(&self) -> Duration {
         let step = |(track, &rate): (&TrackTasks, &u32)| {
-            let stamps = track.receiving.stats().packets.longest_step;
+            let stamps = track.intake.stats().packets.longest_step;
             Duration::from_secs(stamps.into()) / rate.max(1)
         };
         self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
@@ -244,7 +243,7 @@ impl TrackStream {
             ..TrackCounts::default()
         };
         for track in &self.tracks {
-            let stats = track.receiving.stats();
+            let stats = track.intake.stats();
             let units = stats.units;
             counts.lost_packets +=
                 (units.lost_packets + units.malformed_packets).max(units.broken_units);
@@ -263,23 +262,24 @@ impl TrackStream {
     /// Waits until the sender has sent BYE on all tracks, and no packet with another SSRC of the
     /// sender has followed.
     pub(super) async fn bye(&self) {
-        let have_left = || self.tracks.iter().all(|track| track.receiving.stats().has_sent_bye());
+        let have_left = || self.tracks.iter().all(|track| track.intake.stats().has_sent_bye());
         while !have_left() {
             while !have_left() {
-                sleep(LOOK_EVERY).await;
+                sleep(BYE_LOOK_EVERY).await;
             }
             sleep(BYE_SETTLE).await;
         }
     }
 
-    /// Stops the threads, and waits until the last packet is in the queue of packets; units that
+    /// Stops the thread, and waits until the last packet is in the queue of packets; units that
     /// are too late for that are dropped. Returns the counts since the last call of
     /// [`new_counts`](Self::new_counts). With `is_cut` the stream continues without this receiver.
     pub(super) async fn finish(mut self, is_cut: bool) -> TrackCounts {
         for track in &self.tracks {
-            track.receiving.command(Command::Stop { is_cut });
+            track.intake.command(Command::Stop { is_cut });
         }
         self.origins = None;
+        self.thread.unpark();
         if timeout(FINISH_WAIT, self.done()).await.is_err() {
             self.queue.close();
             let _ = timeout(FINISH_WAIT, self.done()).await;
@@ -290,7 +290,7 @@ impl TrackStream {
 
     async fn done(&self) {
         while !self.is_done.load(Ordering::Relaxed) {
-            sleep(LOOK_EVERY / 5).await;
+            sleep(LOOK_EVERY).await;
         }
     }
 }
@@ -301,7 +301,7 @@ impl TrackStream {
     fn report_refused(&self) {
         let (mut datagrams, mut from) = (0, None);
         for (index, track) in self.tracks.iter().enumerate() {
-            let stats = track.receiving.stats();
+            let stats = track.intake.stats();
             datagrams += stats.packets.unexpected_source;
             from = stats.packets.unexpected_from.or(from);
             let DepayloadCounts { broken_units, malformed_packets, .. } = stats.units;
@@ -321,10 +321,12 @@ impl TrackStream {
     }
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// BYE is not urgent, and a recorder has many cameras.
+const BYE_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time limit for a sender that has changed its SSRC to continue.
 const BYE_SETTLE: Duration = Duration::from_millis(500);
-/// Time for the threads' last packets, and for the last group of pictures.
+/// Time for the last packets, and for the last group of pictures.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -337,7 +339,6 @@ mod tests {
 
     use super::*;
     use crate::frame_reader::{PacketSink, QueueSink};
-    use crate::track_packetizer::FULL_WAIT;
 
     /// A camera with one packet for each picture: its sink, its RTCP port, and the track.
     fn camera() -> (QueueSink, SocketAddr, TrackInput) {
@@ -362,7 +363,7 @@ mod tests {
             let header = Header { payload_type: 96, marker: true, sequence, timestamp, ssrc };
             sink.take(&[&header.write()[..], &picture].concat(), Instant::now());
             while !sink.flush() {
-                std::thread::sleep(FULL_WAIT);
+                std::thread::sleep(Duration::from_millis(2));
             }
         }
     }
@@ -372,7 +373,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(60);
         while !comes() {
             assert!(Instant::now() < until, "it does not come");
-            sleep(LOOK_EVERY / 10).await;
+            sleep(LOOK_EVERY).await;
         }
     }
 
@@ -421,7 +422,7 @@ mod tests {
             let sender = SenderInfo { ssrc, ntp: 1, rtp_timestamp: 0, packets: 9, octets: 9 };
             socket.send_to(&rtcp::sender_bye(&sender, "camera", ""), to).unwrap();
         };
-        let stats = || stream.tracks[0].receiving.stats();
+        let stats = || stream.tracks[0].intake.stats();
         send(&mut sink, 7, 0..10, 100);
         until(|| heard(&stream) == 10).await;
         // BYE arrives before the packets of the next SSRC, and once more after them.
@@ -441,6 +442,6 @@ mod tests {
         assert!(timeout(2 * BYE_SETTLE, stream.bye()).await.is_err());
     }
 
-    /// More than fit the queue of units.
-    const PICTURES: u16 = 1300;
+    /// More than fit the queues of units and of packets.
+    const PICTURES: u16 = 1700;
 }

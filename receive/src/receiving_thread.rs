@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use client::FrameQueue;
 use client::rtp_receiver::ArrivalClock;
@@ -235,7 +235,7 @@ impl ReceivingThread {
     fn receive(&mut self, wait: Duration) -> Result<usize, paths::Error> {
         let (streams, clock, copiers) = (&self.streams, &self.clock, &mut self.copiers);
         self.path.receive(wait, &mut |arrivals| {
-            let (now, wall) = (clock.now(), SystemTime::now());
+            let (now, wall) = clock.moment();
             for of_port in arrivals.chunk_by(|a, b| a.key == b.key) {
                 let Some(stream) = streams.get(of_port[0].key as usize) else { continue };
                 let mut stream = lock(stream);

@@ -14,7 +14,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use client::rtp_receiver::ArrivalClock;
 use paths::{Port, Relay, RelayTarget, RelayedRun};
@@ -146,8 +146,8 @@ impl RelayThread {
         let (streams, clock) = (&self.streams, &self.clock);
         let mut admit = |run: &RelayedRun<'_>| {
             let Some(stream) = streams.get(run.key as usize) else { return false };
-            let now = clock.now();
-            let arrived_at = ArrivalClock::arrival(run.time, now, SystemTime::now(), STAMP_AGE_MAX);
+            let (now, wall) = clock.moment();
+            let arrived_at = ArrivalClock::arrival(run.time, now, wall, STAMP_AGE_MAX);
             lock(stream).observe_headers(run.head, (run.packets, run.bytes), run.source, arrived_at)
         };
         self.relay.forward_if(wait, &mut admit, &mut |_| {})

@@ -130,8 +130,7 @@ impl Reorder {
     /// the last one for a while.
     pub fn expire(&mut self, now: Duration, mut sink: impl FnMut(&[u8], Duration)) {
         let limit = self.limits.wait;
-        while let Some((holes, Some(first))) =
-            self.ahead.iter().enumerate().find(|(_, kept)| kept.is_some())
+        while let Some((holes, first)) = self.first_held()
             && now.saturating_sub(first.arrived) >= limit
         {
             // Skips all of them at once: a search for each would make a wide gap cost its square.
@@ -147,6 +146,17 @@ impl Reorder {
             self.give_up(&mut sink);
         }
         self.next = None;
+    }
+
+    /// Arrival of the first packet after the gap at the front.
+    pub fn held_since(&self) -> Option<Duration> {
+        Some(self.first_held()?.1.arrived)
+    }
+
+    /// The first held packet, and the number of those that are missing before it.
+    fn first_held(&self) -> Option<(usize, &HeldPacket)> {
+        let mut kept = self.ahead.iter().enumerate();
+        kept.find_map(|(holes, packet)| Some((holes, packet.as_ref()?)))
     }
 
     /// Packets missing in skipped gaps.

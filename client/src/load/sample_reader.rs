@@ -25,7 +25,7 @@ use paths::dropped_packets;
 
 use super::sampled_stats::{SampledStats, Window};
 use crate::error::Error;
-use crate::rtp_receiver::SocketReader;
+use crate::rtp_receiver::{ArrivalClock, SocketReader};
 use crate::stream_stats::lock;
 
 /// A stream of a verified session.
@@ -73,7 +73,7 @@ fn read(
     window: &Window,
 ) -> Histogram<u64> {
     let mut delays = delays();
-    let mut reader = SocketReader::new();
+    let mut reader = SocketReader::new(ArrivalClock::start());
     let mut streams = Vec::new();
     let mut due = Instant::now();
     loop {

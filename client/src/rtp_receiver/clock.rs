@@ -25,6 +25,20 @@ impl ArrivalClock {
         self.began.elapsed()
     }
 
+    /// The current time of this clock and of the wall clock, read at the same moment: a thread may
+    /// lose the processor between two readings.
+    pub fn moment(&self) -> (Duration, SystemTime) {
+        let mut moment = (self.now(), SystemTime::now());
+        for _ in 1..READINGS_MAX {
+            let after = self.now();
+            if after - moment.0 <= READING_MAX {
+                break;
+            }
+            moment = (after, SystemTime::now());
+        }
+        moment
+    }
+
     /// The `Instant` of a time on this clock.
     pub fn instant(&self, at: Duration) -> Instant {
         self.began + at
@@ -48,6 +62,10 @@ impl ArrivalClock {
         now.saturating_sub(age.filter(|age| *age < age_max).unwrap_or_default())
     }
 }
+
+const READINGS_MAX: u32 = 4;
+/// Some system calls, where clocks are not read without one.
+const READING_MAX: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {

@@ -212,6 +212,12 @@ impl<S: SelectSource> RtpReceiver<S> {
         self.sources.followed()?.1
     }
 
+    /// Arrival of the packet behind the first hole, which is held until the hole is filled or given
+    /// up.
+    pub fn held_since(&self) -> Option<Duration> {
+        self.window.as_ref()?.held_since()
+    }
+
     /// Packets that were not delivered: lost, or too late.
     pub fn missing(&self) -> u64 {
         self.window.as_ref().map_or(0, Reorder::missing)

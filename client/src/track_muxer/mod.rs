@@ -47,6 +47,8 @@ pub struct TrackMuxer {
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
+    /// The waits for codecs and reports began: units may have been held until PLAY was answered.
+    first_taken: Option<Instant>,
     /// Arrival of the unit that was written last, relative to the first unit's.
     last_arrival: Duration,
     /// Files that have begun in the caller's buffer.
@@ -115,6 +117,7 @@ impl TrackMuxer {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
+            first_taken: None,
             last_arrival: Duration::ZERO,
             file_starts: Vec::new(),
             last_start: Duration::ZERO,
@@ -213,9 +216,10 @@ impl TrackMuxer {
                     "track {track}: {units} units left out: the parameters of its codec came later"
                 ));
             }
-            TrackEvent::Unit(unit) => {
-                let now = Instant::now();
-                let arrival = now - *self.first_arrival.get_or_insert(now);
+            TrackEvent::Unit(unit, arrived) => {
+                self.first_taken.get_or_insert_with(Instant::now);
+                let first = *self.first_arrival.get_or_insert(arrived);
+                let arrival = arrived.saturating_duration_since(first);
                 if self.is_refused {
                     self.counts.left_out_units += 1;
                 } else if self.writer.is_none() {
@@ -277,7 +281,7 @@ impl TrackMuxer {
             return;
         }
         let are_known = self.tracks.iter().all(|track| track.codec.is_some());
-        let waited = self.first_arrival.map_or(Duration::ZERO, |first| first.elapsed());
+        let waited = self.first_taken.map_or(Duration::ZERO, |first| first.elapsed());
         let are_timed = self.tracks.len() < 2
             || self.have_origins()
             || self.tracks.iter().all(|track| track.report.is_some())

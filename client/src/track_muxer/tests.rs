@@ -74,7 +74,7 @@ fn places(muxer: &TrackMuxer, at_s: f64) -> [f64; 2] {
 fn take_units(muxer: &mut TrackMuxer, at_s: f64) {
     for (track, rate) in [VIDEO, SOUND].into_iter().enumerate() {
         let time = i64::from(STARTS[track]) + (at_s * f64::from(rate)) as i64;
-        muxer.take(track, TrackEvent::Unit(unit(time)), &mut Vec::new());
+        muxer.take(track, TrackEvent::Unit(unit(time), Instant::now()), &mut Vec::new());
     }
 }
 

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread of a camera: reads the packets of all its tracks, and multiplexes their units.
+//!
+//! It reads all sockets, then processes all units that have arrived, and pauses
+//! ([`SocketPace`]): datagrams are still in the caches when they become units, units when they
+//! become a file. One thread for each camera, because a wake-up costs as much as several datagrams;
+//! and no units wait for those of a track that another thread would have to read first. The thread
+//! never waits for the disk: where the recorder is behind, units stay in their queue, up to its
+//! bound.
+//!
+//! `pagewire lab cameras` measures it beside ffmpeg.
+//!
+//! Sources: poll(2); `std::thread::park_timeout`.
+//! Does not send reports ([`super::rtcp_reporter`] does).
+
+use std::sync::Arc;
+use std::thread::{Thread, park_timeout};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::packet_intake::{Intake, IntakeStep, PacketInput};
+use super::receive_thread::{CHECK_EVERY, wait};
+use super::socket_pace::SocketPace;
+use super::track_packetizer::Packetizer;
+use super::track_queue::TrackQueue;
+use crate::error::Error;
+use crate::rtp_receiver::SocketReader;
+
+/// Tracks and file of a camera.
+pub(super) struct CameraThread {
+    /// Name of the source, for the log.
+    pub(super) name: Arc<str>,
+    pub(super) tracks: Vec<TrackIntake>,
+    pub(super) queue: TrackQueue,
+    pub(super) packetizer: Packetizer,
+}
+
+/// A track and its packets.
+pub(super) struct TrackIntake {
+    pub(super) input: PacketInput,
+    /// `None` once it has ended.
+    pub(super) intake: Option<Intake>,
+}
+
+impl CameraThread {
+    /// Starts the thread, which calls `done` at its end. Wake it after a command.
+    ///
+    /// # Errors
+    /// The kernel's answer to clone(2).
+    pub(super) fn start(self, done: impl FnOnce() + Send + 'static) -> Result<Thread, Error> {
+        let thread = std::thread::Builder::new().name("camera".to_owned()).spawn(move || {
+            self.run();
+            done();
+        });
+        let thread = thread.map_err(|source| Error::Host {
+            call: "clone",
+            object: "thread camera".into(),
+            source,
+        })?;
+        Ok(thread.thread().clone())
+    }
+
+    /// Runs until all tracks have ended and their units are in the file, or the queue is closed.
+    fn run(mut self) {
+        let pace = self.pace();
+        let mut has_more = false;
+        loop {
+            let is_ending = self.tracks.iter().all(TrackIntake::is_ending);
+            if !has_more {
+                self.pause(if is_ending { SocketPace::Gathered(FULL_WAIT) } else { pace });
+            }
+            has_more = false;
+            for (number, track) in self.tracks.iter_mut().enumerate() {
+                match track.read() {
+                    Ok(more) => has_more |= more,
+                    Err(error) => tracing::warn!("{}: track {number}: {error}", self.name),
+                }
+            }
+            if self.packetizer.step(&mut self.queue).is_err() {
+                break;
+            }
+        }
+        self.packetizer.end();
+        while !self.packetizer.flush() {
+            if self.queue.control.is_closed() {
+                break;
+            }
+            park_timeout(FULL_WAIT);
+        }
+        self.packetizer.finish(&self.queue);
+    }
+
+    /// The pace that all inputs allow.
+    fn pace(&self) -> SocketPace {
+        let paces = self.tracks.iter().map(|track| match &track.input {
+            PacketInput::Socket(socket) => SocketPace::of_recorder(socket),
+            PacketInput::Frames(_) => SocketPace::OF_FRAMES,
+        });
+        paces.min().unwrap_or(SocketPace::Prompt)
+    }
+
+    /// Lets packets collect; a wake-up ends the pause.
+    fn pause(&self, pace: SocketPace) {
+        match pace {
+            SocketPace::Gathered(pause) => park_timeout(pause),
+            SocketPace::Prompt => {
+                let sockets = self.tracks.iter().filter_map(TrackIntake::socket);
+                let mut readable: Vec<_> =
+                    sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+                wait(&mut readable, CHECK_EVERY);
+            }
+        }
+    }
+}
+
+impl TrackIntake {
+    /// Receives the packets that wait; returns true if there may be more.
+    ///
+    /// # Errors
+    /// The socket has failed: the track has ended.
+    fn read(&mut self) -> Result<bool, Error> {
+        let Some(intake) = &mut self.intake else { return Ok(false) };
+        let mut reader = SocketReader::of_spare(intake.clock);
+        let mut step = Ok(IntakeStep::More);
+        for _ in 0..READS_MAX {
+            step = match &self.input {
+                PacketInput::Socket(socket) => intake.read(&mut reader, socket),
+                PacketInput::Frames(frames) => Ok(intake.read_frames(frames, Duration::ZERO)),
+            };
+            if !matches!(step, Ok(IntakeStep::More)) {
+                break;
+            }
+        }
+        reader.give_back();
+        match step {
+            Ok(IntakeStep::More) => Ok(true),
+            Ok(IntakeStep::Empty) => Ok(false),
+            Ok(IntakeStep::Ended) => self.close(None).map(|()| false),
+            Err(error) => self.close(Some(error)).map(|()| false),
+        }
+    }
+
+    fn close(&mut self, failure: Option<Error>) -> Result<(), Error> {
+        let closed = self.intake.take().map(|intake| intake.close(&self.input, failure));
+        closed.transpose().map(|_| ())
+    }
+
+    /// True once it is stopped, or has ended.
+    fn is_ending(&self) -> bool {
+        self.intake.as_ref().is_none_or(Intake::is_stopping)
+    }
+
+    /// The socket of a track that has not ended.
+    fn socket(&self) -> Option<&std::net::UdpSocket> {
+        match &self.input {
+            PacketInput::Socket(socket) => self.intake.as_ref().map(|_| socket),
+            PacketInput::Frames(_) => None,
+        }
+    }
+}
+
+/// Most calls in a row for one track: the units of a flooded socket must leave their queue.
+const READS_MAX: u32 = 64;
+/// Time until a stopped track, or a full recorder, is tried again.
+const FULL_WAIT: Duration = Duration::from_millis(2);
