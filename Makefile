@@ -24,7 +24,8 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup web demo build test lint fmt test-clients test-attacks test-time test-kernel \
-	test-lab fuzz soak test-all lab-soak engine-fuzz doc install clip deb deb-check uml vectorise clean
+	test-lab fuzz soak test-all lab-soak lab-cameras engine-fuzz doc install clip deb deb-check \
+	uml vectorise clean
 
 help: ## this list
 	@echo 'pagewire: streams and serves a folder of media on the cheapest path the kernel has'
@@ -93,6 +94,11 @@ fuzz:
 lab-soak: ## half an hour of viewers of every transport at 80 % of capacity; the result is committed
 	$(MAKE) build
 	target/release/pagewire-lab soak --folder out --json docs/measurements/soak.json
+
+lab-cameras: ## ten minutes of 64 cameras beside ffmpeg (20 GB below out); the result is committed
+	$(MAKE) build
+	target/release/pagewire-lab cameras --seconds 600 --rounds 1 --folder out \
+		--json docs/measurements/cameras.json
 
 engine-fuzz: ## random calls to the in-kernel engine under KASAN, 10 minutes; the log is committed
 	@nice kernel/rtp/fuzz.sh $(ENGINE_FUZZ_SECONDS) $(ENGINE_FUZZ_SEED)

@@ -12,7 +12,7 @@ use std::fmt;
 
 use paths::{INTERLEAVED_PATHS, PATHS, RECEIVE_PATHS, Transport};
 
-use crate::experiments::{hls, http, pacing, peers, planning, tracks};
+use crate::experiments::{cameras, hls, http, pacing, peers, planning, tracks};
 
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
@@ -210,6 +210,24 @@ pub(crate) static RECORDING: Explanation = Explanation {
     duration: "10 seconds a number of streams and round: --quick under a minute, in full minutes",
     example: &["pagewire lab recording --quick"],
     options: &["member"],
+};
+
+pub(crate) static CAMERAS: Explanation = Explanation {
+    measures: "N cameras of 4 Mb/s with sound (H.264, A-law) recorded by RTSP into fragmented MP4: \
+               by one process of pagewire, and by a process of ffmpeg -c copy for each camera; the \
+               recorders take turns, each on one core",
+    members: || cameras::member_names().join(", "),
+    sinks: "loopback in a network of its own, which charges the network's work to the server; \
+            files in a file system in memory, or below --folder",
+    units: "the recorder's cores: parts of 1; CPU cost: s/GB of files; memory: MB a camera; lost: \
+            packets that it reports; recorder's cores, of ffmpeg: times",
+    duration: "--quick some 15 seconds; in full some 8 minutes and 4 GB. The cameras are \
+               --sessions, 64 without it; a turn has --seconds, 60 without it",
+    example: &[
+        "pagewire lab cameras --quick",
+        "pagewire lab cameras --sessions 16 --member pagewire --rounds 5",
+    ],
+    options: &["member", "sessions", "seconds", "folder"],
 };
 
 pub(crate) static PEERS: Explanation = Explanation {

@@ -5,6 +5,7 @@
 //! Does not print; results are data.
 
 mod batch;
+pub(crate) mod cameras;
 mod cipher;
 mod cold;
 mod copy;
@@ -98,6 +99,13 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: recording::run,
         explanation: &explain::RECORDING,
+    },
+    Experiment {
+        name: "cameras",
+        summary: "cameras recorded into fragmented MP4, beside ffmpeg: CPU cost, memory, losses",
+        sends: true,
+        run: cameras::run,
+        explanation: &explain::CAMERAS,
     },
     Experiment {
         name: "peers",

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cameras;
 mod hls;
 mod http;
 mod kernel;

@@ -82,8 +82,15 @@ pub(crate) fn probe() -> Result<String, Error> {
 
 /// Writes an MP4 film of 5 Mb/s that lasts that long at least.
 pub(crate) fn write_film(target: &Path, time: Duration) -> Result<(), Error> {
+    write_film_of(FILM, target, time)
+}
+
+/// Writes a film that lasts that long at least; `how` has the options of ffmpeg for a piece of
+/// [`PIECE_SECONDS`].
+pub(crate) fn write_film_of(how: &str, target: &Path, time: Duration) -> Result<(), Error> {
     let pieces = time.as_secs().div_ceil(PIECE_SECONDS).max(1) as u32;
-    write_repeated(&target.with_file_name(".piece.mp4"), FILM, pieces, target)
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    write_repeated(&target.with_file_name(format!(".piece-{name}")), how, pieces, target)
 }
 
 /// Writes the same pictures and sound as a transport stream.
@@ -127,8 +134,8 @@ pub(super) fn run(mut command: Command) -> Result<(), Error> {
 }
 
 const PROGRAM: &str = "ffmpeg";
-/// The length that [`FILM`] has.
-const PIECE_SECONDS: u64 = 12;
+/// The length that a piece such as [`FILM`] has.
+pub(crate) const PIECE_SECONDS: u64 = 12;
 /// Two minutes of media.
 const PIECES: u32 = 10;
 const PIECES_QUICK: u32 = 3;

@@ -74,10 +74,33 @@ impl Processes {
         self.children.iter_mut().all(|child| matches!(child.try_wait(), Ok(None)))
     }
 
+    /// Asks the processes to end, and waits until they have.
+    ///
+    /// # Errors
+    /// [`Error::Host`] with the last lines of the log where one does not end.
+    pub(crate) fn interrupt(&mut self) -> Result<(), Error> {
+        self.children.iter().for_each(|child| signal(child.id(), Signal::INT));
+        let deadline = Instant::now() + INTERRUPT_WAIT;
+        for child in &mut self.children {
+            while matches!(child.try_wait(), Ok(None)) {
+                if Instant::now() >= deadline {
+                    return Err(self.failed("it does not end at SIGINT".to_owned()));
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(())
+    }
+
+    /// Standard output and standard error of all processes so far.
+    pub(crate) fn log_text(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
     /// Makes an error with the last lines of the log.
     pub(crate) fn failed(&self, found: String) -> Error {
-        let text = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let text = self.log_text();
         let last: Vec<&str> = text.lines().rev().take(3).collect();
         let last: String = last.into_iter().rev().collect::<Vec<_>>().join("; ");
         let found = if last.is_empty() { found } else { format!("{found}; its log: {last}") };
@@ -192,6 +215,7 @@ fn anonymous_bytes(process: u32) -> u64 {
 /// Ticks a second in /proc, independent of the kernel's own tick rate (proc_stat(5)).
 const USER_HZ: u64 = 100;
 const START_WAIT: Duration = Duration::from_secs(20);
+const INTERRUPT_WAIT: Duration = Duration::from_secs(20);
 const STOP_WAIT: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
 
