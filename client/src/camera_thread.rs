@@ -121,18 +121,17 @@ impl TrackIntake {
     /// The socket has failed: the track has ended.
     fn read(&mut self) -> Result<bool, Error> {
         let Some(intake) = &mut self.intake else { return Ok(false) };
-        let mut reader = SocketReader::of_spare(intake.clock);
-        let mut step = Ok(IntakeStep::More);
-        for _ in 0..READS_MAX {
-            step = match &self.input {
-                PacketInput::Socket(socket) => intake.read(&mut reader, socket),
-                PacketInput::Frames(frames) => Ok(intake.read_frames(frames, Duration::ZERO)),
-            };
-            if !matches!(step, Ok(IntakeStep::More)) {
-                break;
+        let step = match &self.input {
+            PacketInput::Socket(socket) => {
+                let mut reader = SocketReader::of_spare(intake.clock);
+                let step = read_on(|| intake.read(&mut reader, socket));
+                reader.give_back();
+                step
             }
-        }
-        reader.give_back();
+            PacketInput::Frames(frames) => {
+                read_on(|| Ok(intake.read_frames(frames, Duration::ZERO)))
+            }
+        };
         match step {
             Ok(IntakeStep::More) => Ok(true),
             Ok(IntakeStep::Empty) => Ok(false),
@@ -158,6 +157,17 @@ impl TrackIntake {
             PacketInput::Frames(_) => None,
         }
     }
+}
+
+/// Reads while more packets wait, up to [`READS_MAX`] times.
+fn read_on(mut read: impl FnMut() -> Result<IntakeStep, Error>) -> Result<IntakeStep, Error> {
+    for _ in 1..READS_MAX {
+        match read()? {
+            IntakeStep::More => {}
+            step => return Ok(step),
+        }
+    }
+    read()
 }
 
 /// Most calls in a row for one track: the units of a flooded socket must leave their queue.

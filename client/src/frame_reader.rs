@@ -311,6 +311,7 @@ impl QueueSink {
     pub(crate) fn bytes(&self) -> usize {
         self.batch.bytes()
     }
+
     /// Reserves memory for packets of this many bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.batch.bytes.reserve_exact(bytes);

@@ -27,6 +27,7 @@ impl SocketPace {
     /// The pace of taking frames of a connection from their queue. The queue has room for as many
     /// reads as 30 Mb/s need meanwhile; then TCP keeps the rest, and with it the answers of RTSP.
     pub(super) const OF_FRAMES: SocketPace = SocketPace::Gathered(Duration::from_millis(20));
+
     /// The pace of a recorder, by the receive buffer that the kernel has granted.
     pub(super) fn of_recorder(socket: &UdpSocket) -> SocketPace {
         let granted_bytes = rustix::net::sockopt::socket_recv_buffer_size(socket).unwrap_or(0);
@@ -69,6 +70,7 @@ static IS_LOGGED: Once = Once::new();
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket_pair::enlarge;
 
     #[test]
     fn a_pause_fills_half_of_the_buffer_and_a_small_buffer_has_none() {
@@ -87,5 +89,8 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
         assert_eq!(SocketPace::of_recorder(&socket), SocketPace::Prompt);
+        enlarge(&socket).unwrap();
+        let granted = rustix::net::sockopt::socket_recv_buffer_size(&socket).unwrap();
+        assert_eq!(SocketPace::of_recorder(&socket), SocketPace::of_buffer(granted));
     }
 }

@@ -4,18 +4,13 @@
 //!
 //! Does not judge the cost: a machine that is busy has no bound.
 
-use std::process::Command;
-
+use crate::hls::has_ffmpeg;
 use crate::pacing::has_server;
 use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn every_recorder_has_its_figures_and_pagewire_loses_nothing() {
-    if !has_network() || !has_server() {
-        return;
-    }
-    if Command::new("ffmpeg").arg("-version").output().is_err() {
-        eprintln!("skip: no ffmpeg, which makes the film; apt install ffmpeg");
+    if !has_network() || !has_server() || !has_ffmpeg() {
         return;
     }
     let folder = folder();

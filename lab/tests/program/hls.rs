@@ -8,13 +8,18 @@ use serde_json::Value;
 use crate::pacing::has_server;
 use crate::{folder, has_network, lab, read, stderr};
 
+/// True where ffmpeg makes the films; otherwise prints the skip.
+pub(crate) fn has_ffmpeg() -> bool {
+    let is_there = Command::new("ffmpeg").arg("-version").output().is_ok();
+    if !is_there {
+        eprintln!("skip: no ffmpeg, which makes the films; apt install ffmpeg");
+    }
+    is_there
+}
+
 #[test]
 fn every_part_is_measured_beside_plain_ranges_and_copies_no_media() {
-    if !has_network() || !has_server() {
-        return;
-    }
-    if Command::new("ffmpeg").arg("-version").output().is_err() {
-        eprintln!("skip: no ffmpeg, which makes the films; apt install ffmpeg");
+    if !has_network() || !has_server() || !has_ffmpeg() {
         return;
     }
     let folder = folder();

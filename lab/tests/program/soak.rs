@@ -4,18 +4,13 @@
 //!
 //! Does not judge memory: a minute is too short for it.
 
-use std::process::Command;
-
+use crate::hls::has_ffmpeg;
 use crate::pacing::has_server;
 use crate::{folder, has_network, lab, read, stderr};
 
 #[test]
 fn viewers_who_come_and_go_lose_no_packet_and_leave_no_descriptor() {
-    if !has_network() || !has_server() {
-        return;
-    }
-    if Command::new("ffmpeg").arg("-version").output().is_err() {
-        eprintln!("skip: no ffmpeg, which makes the films; apt install ffmpeg");
+    if !has_network() || !has_server() || !has_ffmpeg() {
         return;
     }
     let folder = folder();

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     options.progress(0, 1, "the film of the cameras");
     films::write_film_of(CAMERA, &served.join(FILM), START_MAX + window + MARGIN)?;
     results.notes.push(format!(
-        "cameras of {MEGABITS} Mb/s, H.264 and A-law, by {version}; {rounds} turns of {whole} s; \
+        "cameras of {MEGABITS} Mb/s, H.264 and A-law, by {version}; turns of {whole} s: {rounds}; \
          files in {}; server on one core, recorders on another",
         scratch.description
     ));
