@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 use std::thread::{Thread, park_timeout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -41,6 +41,20 @@ pub(super) struct TrackIntake {
     pub(super) input: PacketInput,
     /// `None` once it has ended.
     pub(super) intake: Option<Intake>,
+    /// State of the check that its units can be decoded.
+    pub(super) start: StartCheck,
+}
+
+/// Check that a decoder can begin somewhere in a track.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum StartCheck {
+    /// No unit has arrived.
+    #[default]
+    Unheard,
+    /// Units have arrived since then.
+    Since(Instant),
+    /// It can, or the log has the reason why not.
+    Done,
 }
 
 impl CameraThread {
@@ -75,6 +89,14 @@ impl CameraThread {
                 match track.read() {
                     Ok(more) => has_more |= more,
                     Err(error) => tracing::warn!("{}: track {number}: {error}", self.name),
+                }
+                if let Some(lacks) = track.lacks() {
+                    let seconds = START_WAIT.as_secs();
+                    tracing::warn!(
+                        "{}: track {number}: {lacks} in {seconds} s, so nothing of it can be \
+                         decoded; let the camera send them more often",
+                        self.name
+                    );
                 }
             }
             if self.packetizer.step(&mut self.queue).is_err() {
@@ -140,6 +162,21 @@ impl TrackIntake {
         }
     }
 
+    /// Returns, once, what a decoder needs and has not arrived.
+    fn lacks(&mut self) -> Option<&'static str> {
+        let (units, starts, has_codec) = self.intake.as_ref()?.units()?;
+        match self.start {
+            StartCheck::Unheard if units > 0 => self.start = StartCheck::Since(Instant::now()),
+            StartCheck::Since(_) if starts > 0 && has_codec => self.start = StartCheck::Done,
+            StartCheck::Since(since) if since.elapsed() >= START_WAIT => {
+                self.start = StartCheck::Done;
+                return Some(if starts > 0 { "no parameter sets" } else { "no key frame" });
+            }
+            _ => {}
+        }
+        None
+    }
+
     fn close(&mut self, failure: Option<Error>) -> Result<(), Error> {
         let closed = self.intake.take().map(|intake| intake.close(&self.input, failure));
         closed.transpose().map(|_| ())
@@ -170,6 +207,8 @@ fn read_on(mut read: impl FnMut() -> Result<IntakeStep, Error>) -> Result<Intake
     read()
 }
 
+/// The key frames of cameras are usually a few seconds apart.
+const START_WAIT: Duration = Duration::from_secs(10);
 /// Most calls in a row for one track: the units of a flooded socket must leave their queue.
 const READS_MAX: u32 = 64;
 /// Time until a stopped track, or a full recorder, is tried again.

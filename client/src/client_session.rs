@@ -24,6 +24,7 @@ use super::frame_reader::FrameQueue;
 use super::login::ClientLogin;
 use super::read_pace::ReadPace;
 use super::recorded_media::RecordedMedia;
+use super::refused_senders::RefusedSenders;
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::{SocketPair, udp_offer};
 use super::stream_setup::{set_up_channels, set_up_streams};
@@ -166,32 +167,41 @@ impl ClientSession {
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
     }
 
-    /// Stops the tracks, and waits until the last packets are in the queue. Returns their counts
-    /// since the last call of [`new_track_counts`](Self::new_track_counts). With `is_cut` the
-    /// tracks continue without this receiver.
-    pub async fn finish_tracks(&mut self, is_cut: bool) -> TrackCounts {
+    /// Stops the tracks, and waits until the last packets are in the queue. Returns their counts,
+    /// and the senders that they have refused since the last call of
+    /// [`track_news`](Self::track_news). With `is_cut` the tracks continue without this receiver.
+    pub async fn finish_tracks(&mut self, is_cut: bool) -> (TrackCounts, RefusedSenders) {
         match self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
             Some(stream) => stream.finish(is_cut).await,
-            None => TrackCounts::default(),
+            None => Default::default(),
         }
     }
 
-    /// Counts of the tracks since the last call; zero without tracks.
-    pub fn new_track_counts(&self) -> TrackCounts {
-        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
-        stream.map_or(TrackCounts::default(), TrackStream::new_counts)
+    fn stream(&self) -> Option<&TrackStream> {
+        self.tracks.as_ref()?.stream.as_ref()
+    }
+
+    /// Counts of the tracks so far, and the senders that they have refused since the last call;
+    /// none without tracks.
+    pub fn track_news(&self) -> (TrackCounts, RefusedSenders) {
+        self.stream().map(|stream| (stream.counts(), stream.take_refused())).unwrap_or_default()
     }
 
     /// The longest time from one timestamp of a track to the next; zero without tracks.
     pub fn longest_step(&self) -> Duration {
-        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
-        stream.map_or(Duration::ZERO, TrackStream::longest_step)
+        self.stream().map_or(Duration::ZERO, TrackStream::longest_step)
     }
 
     /// Time since the last packet of any track; `None` before the first, and without tracks.
     pub fn heard_before(&self) -> Option<Duration> {
-        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref())?;
-        stream.heard().filter_map(|track| track.last).max().map(|last| last.elapsed())
+        let last = self.stream()?.heard().filter_map(|track| track.last).max();
+        last.map(|last| last.elapsed())
+    }
+
+    /// True if the server has left all tracks with BYE: none has sent a packet since, for half a
+    /// second and twice its longest pause.
+    pub fn have_tracks_left(&self) -> bool {
+        self.stream().is_some_and(TrackStream::have_left)
     }
 
     /// Local address of the connection; media is received at the same address.
@@ -269,13 +279,12 @@ impl ClientSession {
         at: Option<Duration>,
     ) -> Result<PlayReply, Error> {
         let range = start.map(|start| NptRange { start: NptStart::At(start), end: None });
-        let stream = self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref());
-        if let Some(stream) = stream {
+        if let Some(stream) = self.stream() {
             stream.hold();
         }
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         let fault = |malformed| self.control.fault("PLAY", malformed);
-        let (Some(stream), Some(tracks)) = (stream, &self.tracks) else {
+        let (Some(stream), Some(tracks)) = (self.stream(), &self.tracks) else {
             let started = self.control.client.started(&reply).map_err(fault)?;
             self.control.note_ignored("PLAY", &started.ignored);
             return Ok(started);
@@ -307,16 +316,9 @@ impl ClientSession {
         self.control.keep_alive()
     }
 
-    /// Waits until the server closes the connection or has sent BYE on all tracks; returns the
-    /// reason, and true for BYE.
-    pub async fn closed(&mut self) -> (String, bool) {
-        match self.tracks.as_ref().and_then(|tracks| tracks.stream.as_ref()) {
-            None => (self.control.closed().await, false),
-            Some(stream) => tokio::select! {
-                why = self.control.closed() => (why, false),
-                () = stream.bye() => ("the server said BYE".to_owned(), true),
-            },
-        }
+    /// Waits until the server closes the connection; returns the reason.
+    pub async fn closed(&mut self) -> String {
+        self.control.closed().await
     }
 
     /// Sends TEARDOWN. A server that does not answer drops the session after its time-out.

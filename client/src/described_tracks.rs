@@ -21,6 +21,7 @@ use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
 use super::packet_intake::PacketInput;
 use super::recorded_media::RecordedMedia;
+use super::refused_senders::RefusedSenders;
 use super::rtcp_reporter::RtcpLink;
 use super::socket_pair::enlarge;
 use super::track_packetizer::TrackContainer;
@@ -127,15 +128,14 @@ impl DescribedTracks {
         }
     }
 
-    /// Counts since the last call.
-    pub fn new_counts(&self) -> TrackCounts {
-        self.stream.new_counts()
+    /// Counts so far, and the senders that were refused since the last call.
+    pub fn news(&self) -> (TrackCounts, RefusedSenders) {
+        (self.stream.counts(), self.stream.take_refused())
     }
 
-    /// Stops the tracks, and waits until the last packets are in the queue. Returns the counts
-    /// since the last call of [`new_counts`](Self::new_counts). With `is_cut` the tracks continue
-    /// without this receiver.
-    pub async fn finish(self, is_cut: bool) -> TrackCounts {
+    /// Stops the tracks, and waits until the last packets are in the queue. Returns the last
+    /// [`news`](Self::news). With `is_cut` the tracks continue without this receiver.
+    pub async fn finish(self, is_cut: bool) -> (TrackCounts, RefusedSenders) {
         self.stream.finish(is_cut).await
     }
 }

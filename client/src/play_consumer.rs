@@ -47,12 +47,12 @@ impl PacketConsumer for PlayConsumer<'_> {
 
     fn refused(
         &mut self,
-        _: SocketAddr,
+        from: SocketAddr,
         datagrams: u64,
         reason: RtpRefusal,
-        _: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
     ) {
-        self.packets.refused(datagrams, reason);
+        self.packets.refused(from, datagrams, reason, peer);
     }
 }
 
@@ -71,11 +71,11 @@ impl PacketConsumer for TrackConsumer<'_> {
 
     fn refused(
         &mut self,
-        _: SocketAddr,
+        from: SocketAddr,
         datagrams: u64,
         reason: RtpRefusal,
-        _: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
     ) {
-        self.packets.refused(datagrams, reason);
+        self.packets.refused(from, datagrams, reason, peer);
     }
 }

@@ -9,7 +9,6 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -129,7 +128,6 @@ pub(super) struct RtcpReporter {
     ssrc: u32,
     cname: String,
     stats: Arc<Mutex<StreamStats>>,
-    sent: AtomicU64,
     /// Notified once when the sender sends BYE.
     pub(super) bye: Notify,
 }
@@ -137,12 +135,12 @@ pub(super) struct RtcpReporter {
 impl RtcpReporter {
     pub(super) fn new(link: RtcpLink, stats: Arc<Mutex<StreamStats>>) -> RtcpReporter {
         let (ssrc, cname) = (random_u32(), random_cname());
-        RtcpReporter { link, ssrc, cname, stats, sent: AtomicU64::new(0), bye: Notify::new() }
+        RtcpReporter { link, ssrc, cname, stats, bye: Notify::new() }
     }
 
     /// Number of reports sent.
     pub(super) fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
+        lock(&self.stats).rtcp.sent
     }
 
     /// Receives RTCP until it is dropped, and sends nothing.
@@ -187,8 +185,12 @@ impl RtcpReporter {
                     stats.rtcp.last_sender = Some((sender, arrival));
                     self.link.note_source(from);
                 }
+                // Its packets may wait in the socket.
+                RtcpItem::Sender(sender) => stats.rtcp.ahead = Some((sender, arrival)),
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
-                    stats.rtcp.bye = Some(ssrc);
+                    // The first counts: packets behind it refute all.
+                    let before = stats.rtcp.bye.filter(|(before, _)| *before == ssrc);
+                    stats.rtcp.bye = before.or(Some((ssrc, arrival)));
                     self.bye.notify_one();
                 }
                 _ => {}
@@ -209,7 +211,7 @@ impl RtcpReporter {
     async fn send(&self, datagram: &[u8]) {
         // The next report makes up for an unsent one.
         if self.link.send(datagram).await {
-            self.sent.fetch_add(1, Ordering::Relaxed);
+            lock(&self.stats).rtcp.sent += 1;
         }
     }
 }
@@ -245,6 +247,8 @@ const PAUSE_AFTER_ERROR: std::time::Duration = std::time::Duration::from_millis(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[test]

@@ -15,6 +15,7 @@ use media::depayload::DepayloadCounts;
 use wire::rtp::{Reception, SequenceUpdate};
 
 use super::lateness::Lateness;
+use super::refused_senders::{RefusalReason, RefusedSenders};
 use crate::rtp_receiver::{ArrivalClock, RtpPacket, RtpReceiver, RtpRefusal, SingleSource};
 
 /// Statistics of a stream; shared with the tasks that report.
@@ -29,6 +30,19 @@ pub(super) struct StreamStats {
     /// Datagrams that the kernel dropped, once the thread has ended.
     pub(super) kernel_drops: Option<u64>,
     pub(super) rtcp: RtcpStats,
+}
+
+/// Judgement on a BYE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ByeVerdict {
+    /// There is none.
+    None,
+    /// The stream may still continue.
+    Settling,
+    /// Packets have followed: it was forged, or sent by mistake.
+    Refuted,
+    /// The sender has left.
+    Left,
 }
 
 /// Counts of datagrams, and times.
@@ -48,6 +62,8 @@ pub(super) struct PacketStats {
     pub(super) unexpected_from: Option<SocketAddr>,
     /// Datagrams that are not RTP.
     pub(super) malformed: u64,
+    /// All refused datagrams by sender, until a recorder removes them.
+    pub(super) refused: RefusedSenders,
     /// Payloads that are not whole TS packets.
     pub(super) bad_payload_size: u64,
     /// Packets that arrived although PAUSE had been answered.
@@ -61,8 +77,14 @@ pub(super) struct RtcpStats {
     pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
     /// Sender reports that were passed on to the writer of the tracks.
     pub(super) passed_on: u64,
-    /// SSRC of the stream's last BYE.
-    pub(super) bye: Option<u32>,
+    /// Receiver reports sent, and BYE.
+    pub(super) sent: u64,
+    /// SSRC of the stream's last BYE, and its arrival.
+    pub(super) bye: Option<(u32, Instant)>,
+    /// Number of BYE that later packets of the stream have refuted.
+    pub(super) byes_refuted: u64,
+    /// The last sender report of another SSRC, which the packets may follow.
+    pub(super) ahead: Option<(wire::rtcp::SenderInfo, Instant)>,
     pub(super) malformed: u64,
 }
 
@@ -87,7 +109,34 @@ impl StreamStats {
     /// True where the sender has left. A sender that changes its SSRC sends BYE for the old one,
     /// and continues (RFC 3550 §8.2).
     pub(super) fn has_sent_bye(&self) -> bool {
-        self.rtcp.bye.is_some_and(|bye| self.ssrc().is_none_or(|ssrc| ssrc == bye))
+        self.rtcp.bye.is_some_and(|(bye, _)| self.ssrc().is_none_or(|ssrc| ssrc == bye))
+    }
+
+    /// The judgement on the last BYE of a sender: any receiver of the stream can forge one, so it
+    /// counts when the stream has been silent behind it for twice its longest pause.
+    pub(super) fn judge_bye(&mut self, clock_rate_hz: u32, now: Instant) -> ByeVerdict {
+        let Some((_, at)) = self.rtcp.bye.filter(|_| self.has_sent_bye()) else {
+            return ByeVerdict::None;
+        };
+        if self.packets.last.is_some_and(|last| last > at + IN_FLIGHT) {
+            self.rtcp.bye = None;
+            self.rtcp.byes_refuted += 1;
+            return ByeVerdict::Refuted;
+        }
+        let settle = (2 * self.packets.longest_pause(clock_rate_hz)).clamp(SETTLE_MIN, SETTLE_MAX);
+        match now.saturating_duration_since(at) >= settle {
+            true => ByeVerdict::Left,
+            false => ByeVerdict::Settling,
+        }
+    }
+
+    /// Accepts the sender report that arrived before the packets of its SSRC did.
+    pub(super) fn accept_report_ahead(&mut self) {
+        let ssrc = self.ssrc();
+        if let Some(report) = self.rtcp.ahead.take_if(|(sender, _)| Some(sender.ssrc) == ssrc) {
+            self.rtcp.sender_reports += 1;
+            self.rtcp.last_sender = Some(report);
+        }
     }
 
     pub(super) fn reception(&self) -> &Reception {
@@ -96,6 +145,11 @@ impl StreamStats {
 }
 
 impl PacketStats {
+    /// The longest time from one timestamp to the next in order.
+    pub(super) fn longest_pause(&self, clock_rate_hz: u32) -> Duration {
+        Duration::from_secs(self.longest_step.into()) / clock_rate_hz.max(1)
+    }
+
     /// Counts a packet; returns its timestamp and arrival, if it is the first with its number.
     pub(super) fn arrived(
         &mut self,
@@ -124,12 +178,26 @@ impl PacketStats {
         Some((header.timestamp, at))
     }
 
-    /// Counts datagrams that the receiver has refused.
-    pub(super) fn refused(&mut self, datagrams: u64, reason: RtpRefusal) {
+    /// Counts datagrams that the receiver of a stream from `peer` has refused.
+    pub(super) fn refused(
+        &mut self,
+        from: SocketAddr,
+        datagrams: u64,
+        reason: RtpRefusal,
+        peer: Option<SocketAddr>,
+    ) {
         match reason {
             RtpRefusal::Malformed | RtpRefusal::BareSize => self.malformed += datagrams,
             _ => self.unexpected_source += datagrams,
         }
+        self.refused.refuse_rtp(from, datagrams, reason, peer);
+    }
+
+    /// Counts a datagram of a host that nobody has named.
+    pub(super) fn refused_host(&mut self, from: SocketAddr) {
+        self.unexpected_source += 1;
+        self.unexpected_from = Some(from);
+        self.refused.refuse(from, 1, RefusalReason::NotNamed);
     }
 }
 
@@ -140,3 +208,75 @@ pub(crate) fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Packets still in flight when PAUSE is answered.
 const PAUSE_GRACE: Duration = Duration::from_millis(200);
+/// Packets that BYE has overtaken arrive within this time.
+const IN_FLIGHT: Duration = Duration::from_millis(100);
+/// Silence behind a BYE after which the sender has left: a sender that changes its SSRC continues
+/// within this time.
+const SETTLE_MIN: Duration = Duration::from_millis(500);
+/// The same where the sender's clock jumped, or pictures are far apart.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE_HZ: u32 = 90_000;
+
+    fn stats() -> StreamStats {
+        let receiver = RtpReceiver::new(96, SingleSource::new(Some(7), RATE_HZ), None);
+        StreamStats::new(receiver, RATE_HZ)
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Judges a BYE at these times behind it, with a last packet behind it and a longest pause.
+    fn judged<const N: usize>(packet_ms: u64, pause_s: u32, at_ms: [u64; N]) -> [ByeVerdict; N] {
+        let (mut stats, at) = (stats(), Instant::now());
+        stats.rtcp.bye = Some((7, at));
+        stats.packets.last = Some(at + ms(packet_ms));
+        stats.packets.longest_step = pause_s * RATE_HZ;
+        at_ms.map(|at_ms| stats.judge_bye(RATE_HZ, at + ms(at_ms)))
+    }
+
+    #[test]
+    fn bye_counts_when_the_stream_is_silent_behind_it() {
+        use ByeVerdict::{Left, None, Refuted, Settling};
+        assert_eq!(judged(90, 0, [100, 400, 500]), [Settling, Settling, Left], "in flight");
+        assert_eq!(judged(110, 0, [120, 600]), [Refuted, None], "forged");
+        // A camera of a picture in four seconds, and one whose clock has jumped.
+        assert_eq!(judged(0, 4, [500, 7900, 8000]), [Settling, Settling, Left]);
+        assert_eq!(judged(0, 3600, [9900, 10_000]), [Settling, Left]);
+    }
+
+    #[test]
+    fn forged_bye_is_counted_and_that_of_another_ssrc_is_none() {
+        let (mut stats, at) = (stats(), Instant::now());
+        stats.rtcp.bye = Some((8, at));
+        assert_eq!(stats.judge_bye(RATE_HZ, at + ms(60_000)), ByeVerdict::None);
+        for _ in 0..2 {
+            stats.rtcp.bye = Some((7, at));
+            stats.packets.last = Some(at + ms(200));
+            assert_eq!(stats.judge_bye(RATE_HZ, at + ms(600)), ByeVerdict::Refuted);
+        }
+        assert_eq!((stats.rtcp.byes_refuted, stats.has_sent_bye()), (2, false));
+    }
+
+    /// Regression: the first report behind a change of the SSRC was passed over where it was read
+    /// before the packets, which a recorder reads ten times a second.
+    #[test]
+    fn a_report_that_is_read_before_its_packets_counts_with_them() {
+        let mut stats = stats();
+        let sender =
+            wire::rtcp::SenderInfo { ssrc: 8, ntp: 1, rtp_timestamp: 2, packets: 3, octets: 4 };
+        stats.rtcp.ahead = Some((sender, Instant::now()));
+        stats.accept_report_ahead();
+        assert_eq!((stats.rtcp.sender_reports, stats.rtcp.last_sender.is_some()), (0, false));
+        stats.receiver.sources.ssrc = Some(8);
+        for _ in 0..2 {
+            stats.accept_report_ahead();
+            assert_eq!((stats.rtcp.sender_reports, stats.rtcp.last_sender.is_some()), (1, true));
+        }
+    }
+}

@@ -59,9 +59,17 @@ pub(super) struct Packetizer {
     header: Header,
     /// Start of each track, and the time of the start in the file; closed at the end of the stream.
     origins: Receiver<TrackOrigins>,
-    /// Units left out that a decoder could have shown.
-    lost_units: Arc<AtomicU64>,
+    totals: Arc<MuxedTotals>,
     progress: Progress,
+}
+
+/// Counts of the muxer, for other threads.
+#[derive(Debug, Default)]
+pub(super) struct MuxedTotals {
+    /// Units left out that a decoder could have shown.
+    pub(super) lost_units: AtomicU64,
+    /// Jumps of a sender's clock.
+    pub(super) clock_jumps: AtomicU64,
 }
 
 /// Start of each track as far as the server has announced it, and its time in the file.
@@ -99,9 +107,9 @@ impl Packetizer {
         sink: QueueSink,
         header: Header,
         origins: Receiver<TrackOrigins>,
-        lost_units: Arc<AtomicU64>,
+        totals: Arc<MuxedTotals>,
     ) -> Packetizer {
-        Packetizer { name, muxer, sink, header, origins, lost_units, progress: Progress::default() }
+        Packetizer { name, muxer, sink, header, origins, totals, progress: Progress::default() }
     }
 
     /// Processes the units that are due.
@@ -266,7 +274,8 @@ impl Packetizer {
             tracing::warn!("{}: {fault}", self.name);
         }
         self.progress.faults = counts.faults.len();
-        self.lost_units.store(counts.lost_units, Ordering::Relaxed);
+        self.totals.lost_units.store(counts.lost_units, Ordering::Relaxed);
+        self.totals.clock_jumps.store(counts.clock_jumps, Ordering::Relaxed);
     }
 }
 

@@ -225,6 +225,13 @@ impl TrackSink {
         self.codec = Some(codec);
     }
 
+    /// Passes on the format that the description names, ahead of all units.
+    pub(crate) fn describe(&mut self, codec: Codec) {
+        let event = TrackEvent::Codec(codec);
+        self.shared.queued_bytes.fetch_add(charge(&event), Ordering::Relaxed);
+        self.send(event, self.shared.began);
+    }
+
     /// Passes on the track's clock from a sender report, ahead of the next unit.
     pub(crate) fn report(&mut self, clock: SenderClock) {
         self.report = Some(clock);

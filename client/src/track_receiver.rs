@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use media::depayload::{DepayloadCounts, Depayloader, TrackPacket};
+use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec};
 use wire::reorder::Limits;
 use wire::rtcp::SenderInfo;
@@ -53,9 +54,16 @@ impl TrackReceiver {
         }
     }
 
-    /// A receiver for a recorder, which does not need the lateness.
-    pub(super) fn of_recorder(depayloader: Depayloader, sink: TrackSink) -> TrackReceiver {
-        TrackReceiver { is_timed: false, ..TrackReceiver::new(depayloader, false, Some(sink)) }
+    /// A receiver for a recorder, which does not need the lateness. Passes on the codec of sound
+    /// that the description names; that of pictures may be another in the stream.
+    pub(super) fn of_recorder(depayloader: Depayloader, mut sink: TrackSink) -> TrackReceiver {
+        let is_sound = |codec: &&Codec| codec.media() == TrackMedia::Audio;
+        let announced = depayloader.codec().filter(is_sound).cloned();
+        if let Some(codec) = &announced {
+            sink.describe(codec.clone());
+        }
+        let receiver = TrackReceiver::new(depayloader, false, Some(sink));
+        TrackReceiver { is_timed: false, announced, ..receiver }
     }
 
     /// Counts so far.

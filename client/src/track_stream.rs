@@ -13,9 +13,9 @@
 
 use std::net::SocketAddr;
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -26,17 +26,18 @@ use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtp::Header;
 use wire::rtsp::client::StreamStart;
 
-use super::camera_thread::{CameraThread, TrackIntake};
+use super::camera_thread::{CameraThread, StartCheck, TrackIntake};
 use super::chosen_stream::ChosenStream;
 use super::frame_reader::FrameQueue;
 use super::packet_intake::{
     AnnouncedSender, Command, Intake, IntakeHandle, PacketInput, StreamFormat,
 };
 use super::random::random_u32;
+use super::refused_senders::RefusedSenders;
 use super::rtcp_reporter::{RtcpLink, RtcpReporter};
-use super::stream_stats::lock;
+use super::stream_stats::ByeVerdict;
 use super::track_muxer::{TrackMuxer, TrackOrigin};
-use super::track_packetizer::{Packetizer, TrackContainer, TrackOrigins};
+use super::track_packetizer::{MuxedTotals, Packetizer, TrackContainer, TrackOrigins};
 use super::track_queue::{QueueControl, TrackQueue};
 use super::track_receiver::TrackReceiver;
 use crate::error::Error;
@@ -60,11 +61,9 @@ pub(super) struct TrackStream {
     origins: Option<Sender<TrackOrigins>>,
     is_done: Arc<AtomicBool>,
     queue: QueueControl,
-    lost_units: Arc<AtomicU64>,
+    muxed: Arc<MuxedTotals>,
     /// Name of the source.
     name: Arc<str>,
-    /// Counts at the last call of [`TrackStream::new_counts`].
-    reported: Mutex<TrackCounts>,
     /// SSRC of the outgoing packets.
     pub(super) ssrc: u32,
     /// Sequence number of the first of them.
@@ -84,14 +83,41 @@ pub struct TrackCounts {
     pub dropped_units: u64,
     /// Datagrams that the kernel dropped because a buffer was full, once the tracks have ended.
     pub dropped_by_kernel: u64,
+    /// Packets that arrived after one with a higher number.
+    pub reordered: u64,
+    /// Packets that arrived again.
+    pub duplicates: u64,
+    /// Packets that arrived after they had been given up.
+    pub late: u64,
+    /// Restarts of the sequence numbers.
+    pub restarts: u64,
+    /// Jumps of a sender's clock: the timeline of its track continued.
+    pub clock_jumps: u64,
+    /// Receiver reports sent, and BYE.
+    pub reports_sent: u64,
+    /// BYE that more packets of the track have refuted.
+    pub byes_refused: u64,
+    /// The largest interarrival jitter of a track now (RFC 3550 A.8).
+    pub jitter: Duration,
 }
 
 impl AddAssign for TrackCounts {
+    /// Adds those of a later session.
     fn add_assign(&mut self, more: TrackCounts) {
         self.sender_reports += more.sender_reports;
         self.lost_packets += more.lost_packets;
         self.dropped_units += more.dropped_units;
         self.dropped_by_kernel += more.dropped_by_kernel;
+        self.reordered += more.reordered;
+        self.duplicates += more.duplicates;
+        self.late += more.late;
+        self.restarts += more.restarts;
+        self.clock_jumps += more.clock_jumps;
+        self.reports_sent += more.reports_sent;
+        self.byes_refused += more.byes_refused;
+        if !more.jitter.is_zero() {
+            self.jitter = more.jitter;
+        }
     }
 }
 
@@ -146,7 +172,7 @@ impl TrackStream {
             let sender = AnnouncedSender { host, ssrc, payload_type, clock_rate_hz };
             let (handle, intake) =
                 Intake::new(&input, sender, StreamFormat::Track(Box::new(track)))?;
-            intakes.push(TrackIntake { input, intake: Some(intake) });
+            intakes.push(TrackIntake { input, intake: Some(intake), start: StartCheck::default() });
             let reporter = RtcpReporter::new(rtcp, handle.shared());
             let exchange = async move {
                 match reports {
@@ -171,9 +197,8 @@ impl TrackStream {
             timestamp: 0,
             ssrc,
         };
-        let lost_units: Arc<AtomicU64> = Arc::default();
-        let packetizer =
-            Packetizer::new(name.clone(), muxer, sink, header, inbox, lost_units.clone());
+        let muxed: Arc<MuxedTotals> = Arc::default();
+        let packetizer = Packetizer::new(name.clone(), muxer, sink, header, inbox, muxed.clone());
         let done = is_done.clone();
         let camera = CameraThread { name: name.clone(), tracks: intakes, queue, packetizer };
         let thread = camera.start(move || done.store(true, Ordering::Relaxed))?;
@@ -186,8 +211,7 @@ impl TrackStream {
                 origins: Some(origins),
                 is_done,
                 queue: control,
-                lost_units,
-                reported: Mutex::default(),
+                muxed,
                 ssrc,
                 first_sequence,
             },
@@ -228,53 +252,79 @@ impl TrackStream {
 
     /// The longest time from one timestamp of a track to the next.
     pub(super) fn longest_step(&self) -> Duration {
-        let step = |(track, &rate): (&TrackTasks, &u32)| {
-            let stamps = track.intake.stats().packets.longest_step;
-            Duration::from_secs(stamps.into()) / rate.max(1)
-        };
+        let step =
+            |(track, &rate): (&TrackTasks, &u32)| track.intake.stats().packets.longest_pause(rate);
         self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
     }
 
-    /// Counts of all tracks since the last call.
-    pub(super) fn new_counts(&self) -> TrackCounts {
+    /// Counts of all tracks so far.
+    pub(super) fn counts(&self) -> TrackCounts {
         let mut counts = TrackCounts {
-            lost_packets: self.lost_units.load(Ordering::Relaxed),
+            lost_packets: self.muxed.lost_units.load(Ordering::Relaxed),
+            clock_jumps: self.muxed.clock_jumps.load(Ordering::Relaxed),
             dropped_units: self.queue.dropped_units(),
             ..TrackCounts::default()
         };
         for track in &self.tracks {
             let stats = track.intake.stats();
-            let units = stats.units;
+            let (units, reception) = (stats.units, stats.reception());
             counts.lost_packets +=
-                (units.lost_packets + units.malformed_packets).max(units.broken_units);
+                (stats.receiver.missing() + units.malformed_packets).max(units.broken_units);
             counts.sender_reports += stats.rtcp.sender_reports;
             counts.dropped_by_kernel += stats.kernel_drops.unwrap_or(0);
+            counts.reordered += reception.reordered();
+            counts.duplicates += reception.duplicates();
+            counts.late += stats.receiver.late();
+            counts.restarts += reception.restarts();
+            counts.reports_sent += stats.rtcp.sent;
+            counts.byes_refused += stats.rtcp.byes_refuted;
+            counts.jitter = counts.jitter.max(reception.jitter_time());
         }
-        let reported = std::mem::replace(&mut *lock(&self.reported), counts);
-        TrackCounts {
-            sender_reports: counts.sender_reports - reported.sender_reports,
-            lost_packets: counts.lost_packets.saturating_sub(reported.lost_packets),
-            dropped_units: counts.dropped_units - reported.dropped_units,
-            dropped_by_kernel: counts.dropped_by_kernel - reported.dropped_by_kernel,
-        }
+        counts
     }
 
-    /// Waits until the sender has sent BYE on all tracks, and no packet with another SSRC of the
-    /// sender has followed.
-    pub(super) async fn bye(&self) {
-        let have_left = || self.tracks.iter().all(|track| track.intake.stats().has_sent_bye());
-        while !have_left() {
-            while !have_left() {
-                sleep(BYE_LOOK_EVERY).await;
+    /// Removes and returns the senders that were refused since the last call.
+    pub(super) fn take_refused(&self) -> RefusedSenders {
+        let mut all = RefusedSenders::default();
+        for track in &self.tracks {
+            all.absorb(std::mem::take(&mut track.intake.stats().packets.refused));
+        }
+        all
+    }
+
+    /// True if the sender has left all tracks with BYE.
+    pub(super) fn have_left(&self) -> bool {
+        let now = Instant::now();
+        let mut have_left = !self.tracks.is_empty();
+        for (index, (track, &rate)) in self.tracks.iter().zip(&self.rates).enumerate() {
+            let (verdict, refuted) = {
+                let mut stats = track.intake.stats();
+                (stats.judge_bye(rate, now), stats.rtcp.byes_refuted)
+            };
+            have_left &= verdict == ByeVerdict::Left;
+            // A flood of them costs few lines.
+            if verdict == ByeVerdict::Refuted && refuted.is_power_of_two() {
+                tracing::warn!(
+                    "{}: track {index}: BYE is refused, as packets follow it; {refuted} so far",
+                    self.name
+                );
             }
-            sleep(BYE_SETTLE).await;
+        }
+        have_left
+    }
+
+    /// Waits until the sender has left all tracks with BYE.
+    pub(super) async fn bye(&self) {
+        while !self.have_left() {
+            sleep(BYE_LOOK_EVERY).await;
         }
     }
 
     /// Stops the thread, and waits until the last packet is in the queue of packets; units that
-    /// are too late for that are dropped. Returns the counts since the last call of
-    /// [`new_counts`](Self::new_counts). With `is_cut` the stream continues without this receiver.
-    pub(super) async fn finish(mut self, is_cut: bool) -> TrackCounts {
+    /// are too late for that are dropped. Returns the counts, and the senders that were refused
+    /// since the last call of [`take_refused`](Self::take_refused). With `is_cut` the stream
+    /// continues without this receiver.
+    pub(super) async fn finish(mut self, is_cut: bool) -> (TrackCounts, RefusedSenders) {
         for track in &self.tracks {
             track.intake.command(Command::Stop { is_cut });
         }
@@ -284,8 +334,8 @@ impl TrackStream {
             self.queue.close();
             let _ = timeout(FINISH_WAIT, self.done()).await;
         }
-        self.report_refused();
-        self.new_counts()
+        self.report_broken();
+        (self.counts(), self.take_refused())
     }
 
     async fn done(&self) {
@@ -296,14 +346,10 @@ impl TrackStream {
 }
 
 impl TrackStream {
-    /// Logs the media that was not recorded: units with a lost or wrong packet, and packets of
-    /// other senders, which indicate an attack or an unrecognised sender.
-    fn report_refused(&self) {
-        let (mut datagrams, mut from) = (0, None);
+    /// Logs the media that was not recorded: units with a lost or wrong packet.
+    fn report_broken(&self) {
         for (index, track) in self.tracks.iter().enumerate() {
             let stats = track.intake.stats();
-            datagrams += stats.packets.unexpected_source;
-            from = stats.packets.unexpected_from.or(from);
             let DepayloadCounts { broken_units, malformed_packets, .. } = stats.units;
             if broken_units > 0 || malformed_packets > 0 {
                 tracing::warn!(
@@ -313,19 +359,12 @@ impl TrackStream {
                 );
             }
         }
-        if datagrams > 0 {
-            let last = from.map(|from| format!(", from {from} the last")).unwrap_or_default();
-            let name = &self.name;
-            tracing::warn!("{name}: {datagrams} datagrams of other senders were refused{last}");
-        }
     }
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// BYE is not urgent, and a recorder has many cameras.
 const BYE_LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Time limit for a sender that has changed its SSRC to continue.
-const BYE_SETTLE: Duration = Duration::from_millis(500);
 /// Time for the last packets, and for the last group of pictures.
 const FINISH_WAIT: Duration = Duration::from_secs(2);
 
@@ -407,10 +446,10 @@ mod tests {
         send(&mut sink, 7, 0..PICTURES, 60_000);
         until(|| heard(&stream) == u64::from(PICTURES)).await;
         // The queue of packets is not read: it is full, and so is that of units.
-        let during = stream.new_counts().dropped_units;
-        let at_the_end = stream.finish(false).await.dropped_units;
-        assert!(during > 0 && at_the_end > 0, "{during} and {at_the_end}");
-        assert_eq!(begun(&frames) + during + at_the_end, u64::from(PICTURES));
+        let during = stream.counts().dropped_units;
+        let in_all = stream.finish(false).await.0.dropped_units;
+        assert!(during > 0 && in_all > during, "{during} of {in_all}");
+        assert_eq!(begun(&frames) + in_all, u64::from(PICTURES));
     }
 
     #[tokio::test]
@@ -438,8 +477,27 @@ mod tests {
         // The sender starts again with another SSRC.
         send(&mut sink, 9, 20..30, 100);
         until(|| heard(&stream) == 30).await;
-        assert!(!stats().has_sent_bye());
-        assert!(timeout(2 * BYE_SETTLE, stream.bye()).await.is_err());
+        assert!(!stats().has_sent_bye() && !stream.have_left());
+        assert_eq!(stream.counts().byes_refused, 0);
+    }
+
+    /// Regression: the loss of a camera that had begun new numbers was wrong by thousands, and its
+    /// order, its jitter and the reports to it were not counted.
+    #[tokio::test]
+    async fn new_numbers_of_a_sender_are_no_loss() {
+        let (mut sink, _, input) = camera();
+        let (stream, _frames) = started(input);
+        send(&mut sink, 7, 0..10, 100);
+        send(&mut sink, 7, 12..14, 100);
+        send(&mut sink, 7, 13..14, 100);
+        // The same SSRC, and another one.
+        send(&mut sink, 7, 30_000..30_010, 100);
+        send(&mut sink, 8, 5000..5010, 100);
+        until(|| heard(&stream) >= 32).await;
+        let (counts, _) = stream.finish(false).await;
+        let of = |counts: &TrackCounts| (counts.lost_packets, counts.duplicates, counts.restarts);
+        assert_eq!(of(&counts), (2, 1, 2), "{counts:?}");
+        assert!(counts.jitter > Duration::ZERO, "{counts:?}");
     }
 
     /// More than fit the queues of units and of packets.

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use wire::mp2t::PAYLOAD_TYPE;
 
-use crate::receiving_thread::{PortCommand, lock};
+use crate::receiving_thread::{PortCommand, lock, note_tracks};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream};
 use crate::recording::StreamState;
 
@@ -49,8 +49,8 @@ impl DescribedSource<'_> {
         let (mut begun, mut listens) = (None, listens);
         loop {
             // The clock of the source counts from its first start and continues across all senders.
-            let at = begun.get_or_insert_with(Instant::now).elapsed();
-            let tracks = match self.start(at) {
+            let begun = *begun.get_or_insert_with(Instant::now);
+            let tracks = match self.start(begun.elapsed()) {
                 Ok(tracks) => tracks,
                 Err(why) if self.is_endless => {
                     drop(listens.take());
@@ -70,11 +70,12 @@ impl DescribedSource<'_> {
                 }
             };
             drop(listens.take());
+            let name = self.path.display().to_string();
+            let note = |news| note_tracks((self.stream, &name), news, begun.elapsed());
             let counting = async {
                 loop {
                     sleep(COUNT_EVERY).await;
-                    let counts = tracks.new_counts();
-                    lock(self.stream).add_track_counts(counts);
+                    note(tracks.news());
                 }
             };
             let why = tokio::select! {
@@ -83,8 +84,8 @@ impl DescribedSource<'_> {
                 // An error means that the recording was dropped.
                 _ = stopped.changed() => None,
             };
-            let counts = tracks.finish(why.is_none()).await;
-            lock(self.stream).add_track_counts(counts);
+            note(tracks.finish(why.is_none()).await);
+            lock(self.stream).end_tracks();
             // The receiving thread needs time to empty the queue of the last packets.
             sleep(SETTLE).await;
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });

@@ -6,6 +6,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ fn request(stream: &mut TcpStream) -> Option<(String, String, bool)> {
             stream.read_exact(&mut header).ok()?;
             let mut data = vec![0; usize::from(u16::from_be_bytes([header[1], header[2]]))];
             stream.read_exact(&mut data).ok()?;
-            assert_eq!(header[0], 1, "reports are frames of the RTCP channel");
+            assert_eq!(header[0] % 2, 1, "reports are frames of an RTCP channel");
             assert!(rtcp::parse(&data).unwrap().count() > 0);
             continue;
         }
@@ -109,40 +110,84 @@ fn sound(_: u16) -> Vec<u8> {
     [&[0; 4][..], &[0xff, 0xfd, 0xa4, 0x00], &[0; 572]].concat()
 }
 
-/// Serves one connection with a stream that has no announced end: sends all packets, a sender
-/// report for each step, and after the last step another report with BYE.
-fn serve_reports(mut stream: TcpStream, payload_type: u8, steps: &mpsc::Receiver<()>) {
+/// Step of a server.
+#[derive(Clone, Copy)]
+enum Step {
+    /// A sender report.
+    Report,
+    /// A report with BYE.
+    Bye,
+    /// From now on a packet each few milliseconds, or no more.
+    Flow(bool),
+    /// Answers requests again.
+    End,
+}
+
+/// Serves one connection with a stream that has no announced end: sends all packets, what the steps
+/// ask for, and after the last step a report with BYE.
+fn serve_steps(mut stream: TcpStream, payload_type: u8, steps: &mpsc::Receiver<Step>) {
+    serve_tracks(&mut stream, (payload_type, ""), steps);
+}
+
+/// Does the same with media sections of further tracks, which send nothing.
+fn serve_tracks(
+    stream: &mut TcpStream,
+    (payload_type, silent): (u8, &str),
+    steps: &mpsc::Receiver<Step>,
+) {
+    let mut channels = (0..).step_by(2);
     let media = if payload_type == 33 { "video" } else { "audio" };
     let payload = if payload_type == 33 { payload } else { sound };
-    while let Some((method, cseq, _)) = request(&mut stream) {
+    while let Some((method, cseq, _)) = request(stream) {
         let ok = format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\nSession: 1\r\n");
         let answer = match method.as_str() {
             "DESCRIBE" => {
                 let sdp = format!(
                     "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=a\r\nt=0 0\r\n\
-                     m={media} 0 RTP/AVP {payload_type}\r\n"
+                     m={media} 0 RTP/AVP {payload_type}\r\n{silent}"
                 );
                 format!("{ok}Content-Length: {}\r\n\r\n{sdp}", sdp.len())
             }
-            "SETUP" => format!("{ok}Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n\r\n"),
+            "SETUP" => {
+                let first: u8 = channels.next().unwrap();
+                let second = first + 1;
+                format!("{ok}Transport: RTP/AVP/TCP;unicast;interleaved={first}-{second}\r\n\r\n")
+            }
             _ => format!("{ok}\r\n"),
         };
         stream.write_all(answer.as_bytes()).unwrap();
         if method != "PLAY" {
             continue;
         }
-        for sequence in 0..PACKETS {
+        let mut packets = (0..).map(|sequence| {
             let timestamp = u32::from(sequence) * 2160;
             let header = Header { marker: false, payload_type, sequence, timestamp, ssrc: SSRC };
-            let packet = [&header.write()[..], &payload(sequence)].concat();
-            stream.write_all(&frame(0, &packet)).unwrap();
-        }
+            frame(0, &[&header.write()[..], &payload(sequence)].concat())
+        });
+        packets.by_ref().take(PACKETS.into()).for_each(|one| stream.write_all(&one).unwrap());
         let sender =
             SenderInfo { ssrc: SSRC, ntp: 1 << 32, rtp_timestamp: 0, packets: 300, octets: 1 };
-        for () in steps {
-            stream.write_all(&frame(1, &rtcp::sender_report(&sender, "fake"))).unwrap();
+        let report = frame(1, &rtcp::sender_report(&sender, "fake"));
+        let bye = frame(1, &rtcp::sender_bye(&sender, "fake", "end"));
+        let mut flows = false;
+        loop {
+            let sent = match steps.recv_timeout(Duration::from_millis(5)) {
+                Ok(Step::Report) => report.clone(),
+                Ok(Step::Bye) => bye.clone(),
+                Ok(Step::Flow(on)) => {
+                    flows = on;
+                    continue;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) if flows => packets.next().unwrap(),
+                Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                Ok(Step::End) => break,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    stream.write_all(&bye).unwrap();
+                    break;
+                }
+            };
+            stream.write_all(&sent).unwrap();
         }
-        stream.write_all(&frame(1, &rtcp::sender_bye(&sender, "fake", "end"))).unwrap();
     }
 }
 
@@ -154,28 +199,13 @@ fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
         let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
         let (step, steps) = mpsc::channel();
         let serving = std::thread::spawn(move || {
-            serve_reports(listener.accept().unwrap().0, payload_type, &steps);
+            serve_steps(listener.accept().unwrap().0, payload_type, &steps);
         });
-        let mut stream = StreamOptions::new(url);
-        stream.output =
-            StreamOutputFiles::Pattern(folder.path().join("out.ts").display().to_string());
-        stream.transport = TransportChoice::Only(StreamTransport::Tcp);
-        let mut options = RecordOptions::new(vec![stream]);
-        options.cache = Some(folder.path().join("cache"));
-        let recording = Recording::start(&options).unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        let figures = || recording.summary().streams.remove(0);
-        let await_that = |comes: &dyn Fn(&StreamFigures) -> bool| loop {
-            let figures = figures();
-            if comes(&figures) {
-                break figures;
-            }
-            assert!(Instant::now() < until, "{payload_type}: {figures:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let recording = recording_of(url, folder.path());
+        let await_that = |comes: &dyn Fn(&StreamFigures) -> bool| await_figures(&recording, comes);
         await_that(&|figures| figures.packets > 0);
         for sent in 1..=5 {
-            step.send(()).unwrap();
+            step.send(Step::Report).unwrap();
             let counted = await_that(&|figures| figures.sender_reports >= sent);
             assert_eq!(counted.sender_reports, sent, "{payload_type}");
         }
@@ -183,6 +213,91 @@ fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
         // The sixth report is in the packet with the BYE.
         await_that(&|figures| figures.sender_reports >= 6);
         assert_eq!(recording.stop().streams[0].sender_reports, 6, "{payload_type}");
+        serving.join().unwrap();
+    }
+}
+
+fn recording_of(url: String, folder: &Path) -> Recording {
+    let mut stream = StreamOptions::new(url);
+    stream.output = StreamOutputFiles::Pattern(folder.join("out.ts").display().to_string());
+    stream.transport = TransportChoice::Only(StreamTransport::Tcp);
+    let mut options = RecordOptions::new(vec![stream]);
+    options.cache = Some(folder.join("cache"));
+    Recording::start(&options).unwrap()
+}
+
+/// Waits for figures of the only stream; a minute only guards against a hang.
+fn await_figures(recording: &Recording, comes: &dyn Fn(&StreamFigures) -> bool) -> StreamFigures {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let figures = recording.summary().streams.remove(0);
+        if comes(&figures) {
+            return figures;
+        }
+        assert!(Instant::now() < until, "{figures:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Regression: BYE on all tracks never ended a session, which was found silent 10 s later.
+#[test]
+fn bye_of_a_camera_ends_its_session_unless_packets_follow_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
+    let (step, steps) = mpsc::channel();
+    let serving = std::thread::spawn(move || {
+        for _ in 0..2 {
+            serve_steps(listener.accept().unwrap().0, 14, &steps);
+        }
+    });
+    let recording = recording_of(url, folder.path());
+    let await_that = |comes: &dyn Fn(&StreamFigures) -> bool| await_figures(&recording, comes);
+    await_that(&|figures| figures.packets > 0);
+    step.send(Step::Flow(true)).unwrap();
+    for refused in 1..=2 {
+        step.send(Step::Bye).unwrap();
+        await_that(&|figures| figures.byes_refused == refused);
+    }
+    step.send(Step::Flow(false)).unwrap();
+    let before = await_that(&|_| true);
+    assert_eq!((before.sessions, before.has_sent_bye, &before.trouble), (1, false, &None));
+    step.send(Step::Bye).unwrap();
+    let after = await_that(&|figures| figures.trouble.is_some());
+    assert_eq!((after.trouble.as_deref(), after.has_sent_bye), (Some("the server said BYE"), true));
+    step.send(Step::End).unwrap();
+    await_that(&|figures| figures.sessions == 2);
+    drop(step);
+    let last = &recording.stop().streams[0];
+    assert_eq!((last.byes_refused, last.lost), (2, 0));
+    serving.join().unwrap();
+}
+
+mod timed {
+    use super::*;
+
+    /// Regression: such a camera was asked anew after 10 s, because nothing had been recorded.
+    #[test]
+    fn a_camera_whose_microphone_is_off_is_recorded_in_one_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
+        let (step, steps) = mpsc::channel();
+        let silent = "a=control:1\r\nm=audio 0 RTP/AVP 97\r\na=control:2\r\n\
+                      a=rtpmap:97 mpeg4-generic/48000/2\r\n\
+                      a=fmtp:97 mode=AAC-hbr;config=1190;sizelength=13;indexlength=3\r\n";
+        let serving = std::thread::spawn(move || {
+            serve_tracks(&mut listener.accept().unwrap().0, (14, silent), &steps);
+        });
+        let began = Instant::now();
+        let recording = recording_of(url, folder.path());
+        step.send(Step::Flow(true)).unwrap();
+        let is_over = |_: &StreamFigures| began.elapsed() >= Duration::from_secs(14);
+        let figures = await_figures(&recording, &is_over);
+        assert_eq!((figures.sessions, &figures.trouble), (1, &None));
+        assert!(figures.packets > 0 && figures.tracks.len() == 2, "{figures:?}");
+        step.send(Step::End).unwrap();
+        recording.stop();
         serving.join().unwrap();
     }
 }

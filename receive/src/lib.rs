@@ -47,7 +47,6 @@ mod recorded_input;
 mod recorded_stream;
 mod recording;
 mod recording_session;
-mod refused_senders;
 mod relay;
 mod retry;
 mod session_history;
@@ -60,12 +59,12 @@ mod title;
 mod write_queue;
 mod writer;
 
+pub use client::{RefusedCounts, RefusedSender};
 pub use media::mux::Rotation;
 
 pub use error::{Error, PathRefusal, RecordSetting, RefusedPath};
 pub use path_choice::ReceiveCost;
 pub use recording::{RecordOptions, Recording};
-pub use refused_senders::{RefusedCounts, RefusedSender};
 pub use stream_figures::{StreamFigures, Summary};
 pub use stream_options::{StreamOptions, StreamOutputFiles};
 pub use stream_replay::{ReplayResult, StreamReplay};

@@ -24,7 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use client::{ChannelRtcp, random_cname, random_u32};
+use client::{ChannelRtcp, RefusalReason, random_cname, random_u32};
 use paths::Port;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
@@ -33,7 +33,6 @@ use wire::rtcp::{self, RtcpItem, SenderInfo};
 
 use crate::receiving_thread::lock;
 use crate::recorded_stream::RecordedStream;
-use crate::refused_senders::RefusalReason;
 
 /// Counts and addresses of RTCP, shared with the figures of the stream.
 #[derive(Debug, Clone, Copy, Default)]

@@ -18,8 +18,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use client::FrameQueue;
 use client::rtp_receiver::ArrivalClock;
+use client::{FrameQueue, RefusedSenders, TrackCounts};
 use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
 use crate::frame_input::{EndedFrames, FrameInput};
@@ -292,6 +292,23 @@ impl ReceivingThread {
         for (&key, copier) in &self.copiers {
             stats.set_unsent(key, copier.lost);
         }
+    }
+}
+
+/// Sets the counts of the tracks of a stream so far; logs their refused senders.
+pub(crate) fn note_tracks(
+    (stream, shown): (&Mutex<RecordedStream>, &str),
+    (counts, refused): (TrackCounts, RefusedSenders),
+    now: Duration,
+) {
+    let log_line = {
+        let mut stream = lock(stream);
+        stream.set_track_counts(counts);
+        stream.refused().absorb(refused);
+        stream.refused().log_line(now)
+    };
+    if let Some(log_line) = log_line {
+        tracing::warn!("{shown}: {log_line}");
     }
 }
 

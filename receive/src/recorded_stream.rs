@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use client::rtp_receiver::{ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal};
-use client::{FilePart, TrackCounts};
+use client::{FilePart, RefusalReason, RefusedSenders, TrackCounts};
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
 use wire::mp2t::CLOCK_RATE_HZ;
@@ -25,7 +25,6 @@ use wire::sources::SourceTable;
 
 use crate::fragment_output::FragmentOutput;
 use crate::play_gate::{GateDecision, PlayGate};
-use crate::refused_senders::{RefusalReason, RefusedCounts, RefusedSenders};
 use crate::write_queue::StreamOutput;
 
 /// A stream that is received.
@@ -38,8 +37,9 @@ pub(crate) struct RecordedStream {
     /// Packets and bytes dropped by an output that has ended.
     dropped_packets: u64,
     dropped_bytes: u64,
-    /// Counts of the multiplexed tracks; their losses never were packets of the stream.
-    track_counts: TrackCounts,
+    /// Counts of the multiplexed tracks, in the sessions that have ended and in this one; their
+    /// losses never were packets of the stream.
+    track_counts: [TrackCounts; 2],
     gate: PlayGate,
 }
 
@@ -95,39 +95,14 @@ pub(crate) struct DatagramCounts {
     pub(crate) packets: u64,
     /// Payload bytes that went into the file.
     pub(crate) payload_bytes: u64,
-    /// Datagrams of other senders, sources or payload types.
-    pub(crate) unexpected_source: u64,
-    /// Among those, RTP of another payload type, and the last such type.
-    pub(crate) unexpected_payload_type: u64,
-    pub(crate) unexpected_payload_type_last: Option<u8>,
-    /// Among those, another SSRC of the followed sender.
-    pub(crate) unexpected_ssrc: u64,
     /// Datagrams that did not fit the gate before the answer to PLAY arrived.
     pub(crate) too_early: u64,
-    /// Neither RTP nor transport stream.
-    pub(crate) malformed: u64,
-    /// Among those, bare transport streams in packets of another size than 188 bytes.
-    pub(crate) bad_bare_size: u64,
     /// RTP packets whose payload is not a whole number of transport stream packets.
     pub(crate) bad_payload_size: u64,
     /// Resumptions after a silence of at least [`OUTAGE_AFTER`], and the total length of these
     /// outages.
     pub(crate) outages: u64,
     pub(crate) outage: Duration,
-}
-
-impl DatagramCounts {
-    /// Refused datagrams by reason.
-    pub(crate) fn refused(&self) -> RefusedCounts {
-        RefusedCounts {
-            payload_type: self.unexpected_payload_type,
-            last_payload_type: self.unexpected_payload_type_last,
-            ssrc: self.unexpected_ssrc,
-            sender: self.unexpected_source - self.unexpected_payload_type - self.unexpected_ssrc,
-            size: self.bad_payload_size + self.bad_bare_size,
-            malformed: self.malformed - self.bad_bare_size,
-        }
-    }
 }
 
 /// Parameters that a session has announced for its stream.
@@ -164,7 +139,7 @@ impl RecordedStream {
             },
             dropped_packets: 0,
             dropped_bytes: 0,
-            track_counts: TrackCounts::default(),
+            track_counts: [TrackCounts::default(); 2],
             gate: PlayGate::default(),
         }
     }
@@ -210,7 +185,7 @@ impl RecordedStream {
     /// followed.
     pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         if !self.is_named(from) {
-            self.recorder.refuse(from, 1, RefusalReason::NotNamed);
+            self.recorder.refused.refuse(from, 1, RefusalReason::NotNamed);
             return false;
         }
         match self.gate.pass(datagram, from, now) {
@@ -239,7 +214,7 @@ impl RecordedStream {
         now: Duration,
     ) -> bool {
         if !self.is_named(from) {
-            self.recorder.refuse(from, packets.into(), RefusalReason::NotNamed);
+            self.recorder.refused.refuse(from, packets.into(), RefusalReason::NotNamed);
             return false;
         }
         match self.receiver.observe_headers(head, packets, from, now, &mut self.recorder) {
@@ -326,14 +301,22 @@ impl RecordedStream {
         self.recorder.output.as_ref().map_or(self.dropped_packets, RecordOutput::dropped_packets)
     }
 
-    /// Adds counts of the tracks that the stream is made of.
-    pub(crate) fn add_track_counts(&mut self, counts: TrackCounts) {
-        self.track_counts += counts;
+    /// Sets the counts of the tracks that the stream is made of, in this session so far.
+    pub(crate) fn set_track_counts(&mut self, counts: TrackCounts) {
+        self.track_counts[1] = counts;
+    }
+
+    /// Ends the session of the tracks: counts that are set later are added.
+    pub(crate) fn end_tracks(&mut self) {
+        let counts = std::mem::take(&mut self.track_counts[1]);
+        self.track_counts[0] += counts;
     }
 
     /// Counts of the tracks that the stream is made of.
     pub(crate) fn track_counts(&self) -> TrackCounts {
-        self.track_counts
+        let [mut counts, of_session] = self.track_counts;
+        counts += of_session;
+        counts
     }
 
     /// Datagrams by kind.
@@ -376,6 +359,12 @@ impl RecordedStream {
         self.recorder.last_packet
     }
 
+    /// Silence since the last packet, of a stream that is interrupted.
+    pub(crate) fn silence(&self, now: Duration) -> Option<Duration> {
+        let (heard, _) = self.last_packet().filter(|_| self.recorder.is_out)?;
+        Some(now.saturating_sub(heard))
+    }
+
     /// Activity since the last announcement.
     pub(crate) fn activity(&self) -> StreamActivity {
         self.recorder.since
@@ -392,11 +381,6 @@ impl RecordedStream {
 }
 
 impl StreamRecorder {
-    fn refuse(&mut self, from: SocketAddr, datagrams: u64, why: RefusalReason) {
-        self.counts.unexpected_source += datagrams;
-        self.refused.note(from, datagrams, why);
-    }
-
     fn hear_many(&mut self, packets: u32, from: SocketAddr, now: Duration) {
         self.counts.packets += u64::from(packets);
         let before = self.last_packet.replace((now, from));
@@ -462,34 +446,7 @@ impl PacketConsumer for StreamRecorder {
         reason: RtpRefusal,
         peer: Option<SocketAddr>,
     ) {
-        let is_peer = peer == Some(from);
-        match reason {
-            RtpRefusal::NoStream => self.refuse(from, datagrams, RefusalReason::NoStream),
-            RtpRefusal::Collision => self.refuse(from, datagrams, RefusalReason::Collision),
-            RtpRefusal::NotFollowed => self.refuse(from, datagrams, RefusalReason::NotFollowed),
-            // The followed sender is not listed among the refused ones.
-            RtpRefusal::OtherSsrc => {
-                self.counts.unexpected_source += datagrams;
-                self.counts.unexpected_ssrc += datagrams;
-            }
-            RtpRefusal::PayloadType(payload_type) => {
-                self.counts.unexpected_source += datagrams;
-                self.counts.unexpected_payload_type += datagrams;
-                self.counts.unexpected_payload_type_last = Some(payload_type);
-                if !is_peer {
-                    self.refused.note(from, datagrams, RefusalReason::PayloadType);
-                }
-            }
-            RtpRefusal::Malformed | RtpRefusal::BareSize => {
-                self.counts.malformed += datagrams;
-                if reason == RtpRefusal::BareSize {
-                    self.counts.bad_bare_size += datagrams;
-                }
-                if peer.is_some() && !is_peer {
-                    self.refused.note(from, datagrams, RefusalReason::Malformed);
-                }
-            }
-        }
+        self.refused.refuse_rtp(from, datagrams, reason, peer);
     }
 
     fn source_changed(&mut self) {

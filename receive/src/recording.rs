@@ -166,10 +166,11 @@ impl Recording {
 
     /// Figures so far.
     pub fn summary(&self) -> Summary {
+        let now = self.clock.now();
         let mut summary = Summary {
             path: self.path.clone(),
             refused: self.refused.clone(),
-            seconds: self.clock.now().as_secs_f64(),
+            seconds: now.as_secs_f64(),
             syncs: self.syncs.done.load(Ordering::Relaxed),
             syncs_failed: self.syncs.failed.load(Ordering::Relaxed),
             writes_files: self.writes_files,
@@ -194,7 +195,7 @@ impl Recording {
         summary.streams = rows
             .zip(dropped.into_iter().zip(unsent))
             .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| {
-                let mut figures = StreamFigures::of(row, shared, stream);
+                let mut figures = StreamFigures::of(row, shared, stream, now);
                 figures.dropped_by_kernel += dropped_by_kernel;
                 figures.dropped_by_relay = dropped_by_relay;
                 figures

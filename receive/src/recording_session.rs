@@ -39,8 +39,8 @@ use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
 use client::{
-    ClientLogin, ClientSession, FrameQueue, GrantedSetup, RecordedMedia, StreamTransport,
-    TrackContainer, TransportChoice,
+    ClientLogin, ClientSession, FrameQueue, GrantedSetup, RecordedMedia, RefusedSenders,
+    StreamTransport, TrackContainer, TrackCounts, TransportChoice,
 };
 use paths::Port;
 use tokio::net::UdpSocket;
@@ -50,7 +50,7 @@ use wire::rtsp::PortPair;
 use wire::rtsp::client::PlayReply;
 
 use crate::receiver_reports::{ReceiverReporter, ReportLink, RtcpStats};
-use crate::receiving_thread::{PortCommand, RECEIVER_GONE, add_port, lock};
+use crate::receiving_thread::{PortCommand, RECEIVER_GONE, add_port, lock, note_tracks};
 use crate::recorded_stream::{AnnouncedSession, RecordedStream, StreamActivity};
 use crate::retry::RefusalKind;
 use crate::session_history::SessionHistory;
@@ -240,11 +240,12 @@ impl RecordingSession<'_> {
         drop(reporter);
         let is_silent = matches!(played, SessionEnd::Broken { is_bye: false, .. })
             && self.activity().at.is_none()
+            && session.heard_before().is_none()
             && asked_at.elapsed() >= SILENCE_MAX;
         history.prefers_tcp |= is_silent;
         if session.has_tracks() {
-            let counts = session.finish_tracks(matches!(played, SessionEnd::Stopped)).await;
-            lock(self.stream).add_track_counts(counts);
+            self.note_tracks(session.finish_tracks(matches!(played, SessionEnd::Stopped)).await);
+            lock(self.stream).end_tracks();
             // The receiving thread needs time to empty the queue of the last packets.
             sleep(SETTLE).await;
         }
@@ -358,19 +359,15 @@ impl RecordingSession<'_> {
             let (ports, rtcp) = session.ports().map_err(|error| error.to_string())?;
             let mut address = session.local();
             address.set_port(ports.rtp);
-            match self.add(address) {
+            let (sources, interface, buffer_bytes) = (Vec::new(), None, BUFFER_BYTES);
+            let port = Port { address, sources, interface, buffer_bytes };
+            match add_port(&self.receiver, self.key, port) {
                 Ok(()) => return Ok((ports, rtcp)),
                 // Another program has bound the port meanwhile.
                 Err(found) => refusal = found,
             }
         }
         Err(refusal)
-    }
-
-    fn add(&self, address: SocketAddr) -> Result<(), String> {
-        let port =
-            Port { address, sources: Vec::new(), interface: None, buffer_bytes: BUFFER_BYTES };
-        add_port(&self.receiver, self.key, port)
     }
 
     async fn play(
@@ -457,9 +454,9 @@ impl RecordingSession<'_> {
         loop {
             let due = alive_at.min(look_at);
             tokio::select! {
-                (why, is_bye) = session.closed() => {
+                why = session.closed() => {
                     sleep(SETTLE).await;
-                    return (is_bye, why);
+                    return (false, why);
                 }
                 () = sleep_until(due) => {}
             }
@@ -472,17 +469,20 @@ impl RecordingSession<'_> {
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                let counts = session.new_track_counts();
-                lock(self.stream).add_track_counts(counts);
-                if self.has_left(&mut byes).await {
+                self.note_tracks(session.track_news());
+                let have_left = session.have_tracks_left();
+                lock(self.rtcp).byes += u64::from(have_left);
+                if have_left || self.has_left(&mut byes).await {
                     return (true, "the server said BYE".to_owned());
                 }
                 let heard =
                     lock(self.stream).last_packet().map_or(began, |(heard, _)| heard.max(began));
-                let quiet = self.clock.now().saturating_sub(heard);
-                // Fragments may wait here for the disk.
-                let of_tracks = session.heard_before().filter(|_| self.is_in_mp4());
-                let quiet = of_tracks.map_or(quiet, |of_tracks| quiet.min(of_tracks));
+                let unheard = self.clock.now().saturating_sub(heard);
+                // Units may wait for a key frame, or here for the disk.
+                let quiet = session.heard_before().map_or(unheard, |tracks| unheard.min(tracks));
+                if unheard >= UNUSED_MAX && self.activity().at.is_none() {
+                    return (false, NO_START.to_owned());
+                }
                 let is_all = self.left(span).is_some_and(is_nothing);
                 if quiet >= SILENCE_MAX || quiet >= QUIET && is_all {
                     return (false, format!("nothing came for {} s", quiet.as_secs()));
@@ -550,9 +550,8 @@ impl RecordingSession<'_> {
         SessionEnd::Broken { why, at: Some(at), is_bye }
     }
 
-    /// True if tracks are recorded as MP4, and parts of a file have arrived.
-    fn is_in_mp4(&self) -> bool {
-        self.container.is_mp4() && lock(self.stream).last_packet().is_some()
+    fn note_tracks(&self, news: (TrackCounts, RefusedSenders)) {
+        note_tracks((self.stream, self.shown), news, self.clock.now());
     }
 
     fn activity(&self) -> StreamActivity {
@@ -584,6 +583,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const QUIET: Duration = Duration::from_secs(2);
 /// Silence after which a stream counts as failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Time after which packets of which no media has become are a failure: the keys of cameras are
+/// usually a few seconds apart.
+const UNUSED_MAX: Duration = Duration::from_secs(30);
+const NO_START: &str = "packets came for 30 s, and nothing that a recording can begin with: let \
+    the camera send key frames, with their parameter sets, more often";
 /// Time for which a server may send past the announced end before the session is closed.
 const PAST_END_MAX: Duration = Duration::from_secs(10);
 /// Time to wait for packets in flight when the server ends a session.

@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use client::{RefusedCounts, RefusedSender};
 use serde::Serialize;
 use wire::rtp::Reception;
 
@@ -14,7 +16,6 @@ use crate::receiving_thread::lock;
 use crate::recorded_input::RecordedInput;
 use crate::recorded_stream::RecordedStream;
 use crate::recording::StreamState;
-use crate::refused_senders::{RefusedCounts, RefusedSender};
 
 /// Figures of one stream so far.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -49,8 +50,11 @@ pub struct StreamFigures {
     pub late: u64,
     /// Restarts of the sequence numbers.
     pub restarts: u64,
-    /// Interarrival jitter (RFC 3550 A.8), in milliseconds.
+    /// Interarrival jitter (RFC 3550 A.8), in milliseconds: of a camera that of the track where it
+    /// is largest.
     pub jitter_ms: f64,
+    /// Jumps of the clock of a camera's track: its timeline continued.
+    pub clock_jumps: u64,
     /// RTP sources received.
     pub sources: u64,
     /// Number of times that a source was chosen: 1 for a stream with one sender.
@@ -91,6 +95,8 @@ pub struct StreamFigures {
     pub outages: u64,
     /// Length of these outages in all, in seconds.
     pub outage_s: f64,
+    /// Length of the present silence, in seconds; none while the stream is received.
+    pub silent_s: Option<f64>,
     /// Datagrams that the kernel dropped because a buffer was full.
     pub dropped_by_kernel: u64,
     /// Transport stream packets dropped because the disk was too slow, or refused them.
@@ -179,23 +185,32 @@ pub struct Summary {
 }
 
 impl StreamFigures {
-    /// Figures of one stream now, without those of the receiving thread.
+    /// Figures of one stream at `now` on the recording's clock, without those of the receiving
+    /// thread.
     pub(crate) fn of(
         row: &RecordedInput,
         shared: &StreamState,
         stream: &Mutex<RecordedStream>,
+        now: Duration,
     ) -> StreamFigures {
         let mut stream = lock(stream);
         let clock_jitter = stream.monitor().take_jitter_ticks();
         let (counts, seen) = (stream.counts(), *stream.monitor().counts());
         let tracks = stream.track_counts();
-        let (refused_senders, refused_of_others) =
-            (stream.refused().senders().to_vec(), stream.refused().others());
+        let refused = stream.refused();
+        let (mut refused_counts, refused_senders, refused_of_others) =
+            (refused.counts(), refused.senders().to_vec(), refused.others());
+        let malformed = refused_counts.malformed + refused_counts.size;
+        refused_counts.size += counts.bad_payload_size;
         let sources = stream.sources();
         let source = sources.followed().or(sources.valid().last());
         let source = source.filter(|source| source.ssrc.is_some());
         let reception = source.map(|source| &source.reception);
         let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
+        let of_tracks = !lock(&shared.tracks).is_empty();
+        // The packets of a file made of tracks were made on this host.
+        let of_stream = reception.filter(|_| !of_tracks).map(Reception::jitter_time);
+        let jitter = of_stream.unwrap_or(tracks.jitter);
         let (written, rtcp) = (&shared.written, *lock(&shared.rtcp));
         let refusal = lock(&shared.refusal).clone();
         let progress = *lock(&shared.progress);
@@ -220,20 +235,21 @@ impl StreamFigures {
             payload_bytes: counts.payload_bytes,
             lost: count(Reception::lost) + tracks.lost_packets,
             missing: stream.missing() + tracks.lost_packets,
-            reordered: count(Reception::reordered),
-            duplicates: count(Reception::duplicates),
-            late: stream.late(),
-            restarts: count(Reception::restarts),
-            jitter_ms: reception.map_or(0.0, |r| r.jitter_time().as_secs_f64() * 1e3),
+            reordered: count(Reception::reordered) + tracks.reordered,
+            duplicates: count(Reception::duplicates) + tracks.duplicates,
+            late: stream.late() + tracks.late,
+            restarts: count(Reception::restarts) + tracks.restarts,
+            jitter_ms: jitter.as_secs_f64() * 1e3,
+            clock_jumps: tracks.clock_jumps,
             sources: sources.valid().filter(|s| s.ssrc.is_some()).count() as u64,
             sources_followed: sources.chosen(),
             sources_forgotten: sources.forgotten(),
-            unexpected_source: counts.unexpected_source,
-            refused: counts.refused(),
+            unexpected_source: refused_counts.unexpected_source(),
+            refused: refused_counts,
             refused_senders,
             refused_of_others,
-            byes_refused: rtcp.byes_refused + sources.refuted_byes(),
-            malformed: counts.malformed,
+            byes_refused: rtcp.byes_refused + sources.refuted_byes() + tracks.byes_refused,
+            malformed,
             bad_payload_size: counts.bad_payload_size,
             ts_packets: seen.packets,
             continuity_errors: seen.continuity_errors,
@@ -245,6 +261,7 @@ impl StreamFigures {
             clock_jitter_ms_max: ticks_ms(seen.jitter_ticks_max),
             outages: counts.outages,
             outage_s: counts.outage.as_secs_f64(),
+            silent_s: stream.silence(now).map(|silence| silence.as_secs_f64()),
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
             bytes_dropped_by_disk: stream.dropped_bytes()
@@ -260,7 +277,7 @@ impl StreamFigures {
             bytes_deleted: shared.kept.deleted_bytes.load(Ordering::Relaxed),
             on_file_failed: shared.kept.commands_failed.load(Ordering::Relaxed),
             sender_reports: rtcp.sender_reports + tracks.sender_reports,
-            reports_sent: rtcp.sent,
+            reports_sent: rtcp.sent + tracks.reports_sent,
             has_sent_bye: rtcp.byes > 0,
             sessions: shared.sessions.load(Ordering::Relaxed),
             title_s: progress.end.map(|end| end.as_secs_f64()),
@@ -308,7 +325,6 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::time::Duration;
 
     use client::TrackCounts;
 
@@ -318,6 +334,35 @@ mod tests {
 
     fn row() -> RecordedInput {
         RecordedInput::new(&StreamOptions::new("rtsp://h/t".to_owned())).unwrap()
+    }
+
+    fn figures(stream: RecordedStream, now: Duration) -> StreamFigures {
+        StreamFigures::of(&row(), &StreamState::default(), &Mutex::new(stream), now)
+    }
+
+    #[test]
+    fn a_stream_that_is_interrupted_has_its_silence_until_it_is_back() {
+        let from = SocketAddr::from(([127, 0, 0, 1], 5004));
+        let second = Duration::from_secs(1);
+        let stream = || {
+            let mut stream = RecordedStream::new(Vec::new(), Duration::ZERO, None);
+            for number in 0..20 {
+                let header = [0x80, 33, 0, number, 0, 0, 0, 0, 0, 0, 0, 7];
+                stream.take(&[&header[..], &[0x47; 188]].concat(), from, second);
+            }
+            stream.tick(second * 2 - second / 2);
+            stream
+        };
+        assert_eq!(figures(stream(), second * 2).silent_s, None);
+        let mut silent = stream();
+        silent.tick(second * 2);
+        assert_eq!(figures(silent, second * 5).silent_s, Some(4.0));
+        let mut back = stream();
+        back.tick(second * 2);
+        let header = [0x80, 33, 0, 20, 0, 0, 0, 0, 0, 0, 0, 7];
+        back.take(&[&header[..], &[0x47; 188]].concat(), from, second * 3);
+        let found = figures(back, second * 5);
+        assert_eq!((found.silent_s, found.outages, found.outage_s), (None, 1, 2.0));
     }
 
     #[test]
@@ -333,7 +378,7 @@ mod tests {
             is_resumed,
         });
         let summary = |stream: RecordedStream| {
-            let figures = StreamFigures::of(&row(), &StreamState::default(), &Mutex::new(stream));
+            let figures = figures(stream, Duration::ZERO);
             let streams = vec![StreamFigures { packets: 1, ..figures }];
             Summary { streams, ..Summary::default() }
         };
@@ -353,9 +398,10 @@ mod tests {
         let mut stream = RecordedStream::new(Vec::new(), Duration::ZERO, None);
         let mut counts = TrackCounts::default();
         (counts.sender_reports, counts.dropped_units) = (1, 2);
-        stream.add_track_counts(counts);
-        stream.add_track_counts(counts);
-        let figures = StreamFigures::of(&row(), &StreamState::default(), &Mutex::new(stream));
+        stream.set_track_counts(counts);
+        stream.end_tracks();
+        stream.set_track_counts(counts);
+        let figures = figures(stream, Duration::ZERO);
         assert_eq!((figures.sender_reports, figures.dropped_units), (2, 4));
         let streams = vec![StreamFigures { packets: 1, ..figures }];
         assert!(!Summary { streams, ..Summary::default() }.is_whole());

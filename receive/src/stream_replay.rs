@@ -84,11 +84,12 @@ impl StreamReplay {
         self.stream.end();
         self.collect();
         let (counts, seen) = (self.stream.counts(), *self.stream.monitor().counts());
+        let refused = self.stream.refused().counts();
         ReplayResult {
             written: self.written,
             packets: counts.packets,
-            unexpected_source: counts.unexpected_source,
-            malformed: counts.malformed,
+            unexpected_source: refused.unexpected_source(),
+            malformed: refused.malformed + refused.size,
             bad_payload_size: counts.bad_payload_size,
             late: self.stream.late(),
             missing: self.stream.missing(),

@@ -269,6 +269,18 @@ impl Intake {
         failure.map_or(Ok(ReceiveResult { codec, written, file_missing }), Err)
     }
 
+    /// Access units of a track so far, those of them with which decoding can begin, and true if its
+    /// codec is known; `None` for a transport stream.
+    pub(super) fn units(&self) -> Option<(u64, u64, bool)> {
+        match &self.format {
+            StreamFormat::Track(track) => {
+                let counts = track.counts();
+                Some((counts.units, counts.starts, track.codec().is_some()))
+            }
+            StreamFormat::TransportStream(_) => None,
+        }
+    }
+
     fn receive_batch(&mut self, batch: &FrameBatch, from: SocketAddr) {
         let at = self.clock.since(batch.at);
         for bytes in batch.packets() {
@@ -331,6 +343,7 @@ impl Intake {
                 *units = track.counts();
             }
         }
+        guard.accept_report_ahead();
     }
 
     fn handle_commands(&mut self) {
@@ -382,9 +395,7 @@ impl Intake {
         let SocketDatagram { bytes, from, at, .. } = datagram;
         let is_other = |host: IpAddr| from.ip().to_canonical() != host.to_canonical();
         if self.source.host.is_some_and(is_other) {
-            let packets = &mut lock(&self.stats).packets;
-            packets.unexpected_source += 1;
-            packets.unexpected_from = Some(from);
+            lock(&self.stats).packets.refused_host(from);
             return;
         }
         if let Phase::Held(held) = &mut self.phase {

@@ -108,10 +108,10 @@ fn a_sender_report_is_passed_on_ahead_of_the_units_behind_it() {
     sound.send(1..=3);
     assert_eq!(sound.step(), IntakeStep::Empty);
     let mut event = || next(&mut queue).expect("an event").1;
+    assert!(matches!(event(), TrackEvent::Codec(_)), "the description names it");
     let TrackEvent::Report(clock) = event() else { panic!("no report") };
     let origin = TrackOrigin { timestamp, clock_rate_hz: CLOCK_RATE_HZ };
     assert_eq!(clock, SenderClock { ntp, origin });
-    assert!(matches!(event(), TrackEvent::Codec(_)));
     // The report is sent once.
     assert!((0..3).all(|_| matches!(event(), TrackEvent::Unit(..))));
 }

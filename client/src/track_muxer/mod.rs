@@ -7,8 +7,11 @@
 //! most. Where they arrive later, tracks are moved once, each at its next unit where decoding
 //! begins, and never back: all tracks that lag behind the others are moved forward. A file's tables
 //! name the codec of every track, so units wait until all codecs are known, for [`CODECS_WAIT`] at
-//! most; a track whose codec is still unknown then is left out. Where a sender sets its clock, the
-//! timeline of its track continues without a jump ([`super::unit_clock`]).
+//! most; a track whose codec is still unknown then is left out. One whose codec the description
+//! names, and that sends nothing, such as a microphone that is switched off, is awaited for
+//! [`SILENT_WAIT`], so that files begin with the units of all tracks; it is in the tables, and its
+//! units are whenever they arrive. Where a sender sets its clock, the timeline of its track
+//! continues without a jump ([`super::unit_clock`]).
 //!
 //! Sources: RFC 2326 §12.33 (RTP-Info); RFC 3550 §6.4.1 (sender reports); those of `media::mux`.
 //! Does not write files.
@@ -92,6 +95,8 @@ pub struct MuxCounts {
 #[derive(Debug, Default)]
 struct MuxedTrack {
     codec: Option<Codec>,
+    /// A unit of it has arrived.
+    has_sent: bool,
     /// ISO 639-2.
     language: Option<[u8; 3]>,
     origin: Option<TrackOrigin>,
@@ -220,6 +225,7 @@ impl TrackMuxer {
                 self.first_taken.get_or_insert_with(Instant::now);
                 let first = *self.first_arrival.get_or_insert(arrived);
                 let arrival = arrived.saturating_duration_since(first);
+                self.tracks[track].has_sent = true;
                 if self.is_refused {
                     self.counts.left_out_units += 1;
                 } else if self.writer.is_none() {
@@ -281,12 +287,13 @@ impl TrackMuxer {
             return;
         }
         let are_known = self.tracks.iter().all(|track| track.codec.is_some());
+        let have_sent = self.tracks.iter().all(|track| track.has_sent);
         let waited = self.first_taken.map_or(Duration::ZERO, |first| first.elapsed());
         let are_timed = self.tracks.len() < 2
             || self.have_origins()
             || self.tracks.iter().all(|track| track.report.is_some())
             || waited >= REPORTS_WAIT;
-        if are_known && are_timed
+        if are_known && are_timed && (have_sent || waited >= SILENT_WAIT)
             || waited >= CODECS_WAIT
             || self.waiting_bytes >= WAITING_BYTES_MAX
         {
@@ -375,7 +382,11 @@ impl TrackMuxer {
         let origin = self.tracks[track].origin.filter(|_| self.have_origins());
         let reported_s = match origin {
             Some(origin) => {
-                Some((unit_time - origin.shift(unit_time, rate)) as f64 / f64::from(rate))
+                let announced_s =
+                    (unit_time - origin.shift(unit_time, rate)) as f64 / f64::from(rate);
+                // Timestamps may have wrapped before the first unit.
+                let turn_s = 2_f64.powi(32) / f64::from(origin.clock_rate_hz.max(1));
+                Some(announced_s + ((start_s - announced_s) / turn_s).round() * turn_s)
             }
             None => self.reported_s(track, unit_time, rate),
         };
@@ -537,6 +548,9 @@ impl TrackOrigin {
 
 /// Parameter sets are sent with key frames, which are some seconds apart.
 const CODECS_WAIT: Duration = Duration::from_secs(10);
+/// Time for which the first unit of a track of known codec is awaited: sound may be sent seconds
+/// behind its pictures.
+const SILENT_WAIT: Duration = Duration::from_secs(5);
 /// Most senders report at the start; the others some seconds later.
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
 /// Half a picture: a smaller offset is imperceptible, and within the precision of reports.

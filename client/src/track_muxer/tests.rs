@@ -187,3 +187,47 @@ fn arrivals_are_held_for_as_long_as_a_file_may_wait() {
     let begins = muxer.reached - AGE_MAX;
     assert!(begins - muxer.start_of_file(AGE_MAX) <= ARRIVALS_APART);
 }
+
+/// Regression: a microphone that is switched off held up the first file for as long as the silence
+/// that ends a session, and was then left out, also when it was switched on.
+#[test]
+fn a_track_that_sends_nothing_is_awaited_for_seconds_and_is_in_the_file() {
+    let (mut muxer, mut out) = (muxer(), Vec::new());
+    let video = |at_s: i64| {
+        let time = i64::from(STARTS[0]) + at_s * i64::from(VIDEO);
+        TrackEvent::Unit(unit(time), Instant::now())
+    };
+    muxer.take(0, video(0), &mut out);
+    muxer.first_taken = Some(Instant::now() - SILENT_WAIT + Duration::from_secs(2));
+    muxer.check_time(&mut out);
+    assert!(muxer.writer.is_none(), "sound may be seconds late");
+    muxer.first_taken = Some(Instant::now() - SILENT_WAIT);
+    muxer.check_time(&mut out);
+    assert!(muxer.writer.is_some());
+    muxer.take(0, video(1), &mut out);
+    take_units(&mut muxer, 2.0);
+    assert_eq!((muxer.tracks[1].number, &muxer.counts().faults[..]), (Some(1), &[][..]));
+    assert_eq!(muxer.counts().left_out_units, 0);
+}
+
+/// Regression: a track whose first unit came after its timestamps had wrapped began a day away.
+#[test]
+fn a_track_that_begins_after_a_wrap_of_its_timestamps_is_in_place() {
+    let origins = [0, 1].map(|track| {
+        let clock_rate_hz = [VIDEO, SOUND][track];
+        Some(TrackOrigin { timestamp: STARTS[track], clock_rate_hz })
+    });
+    let (mut muxer, began) = (muxer(), Instant::now());
+    muxer.begin_at(&origins, Duration::ZERO);
+    let at = |track: usize, at_s: u64| {
+        let stamps = at_s * u64::from([VIDEO, SOUND][track]) % (1 << 32);
+        let time = i64::from(STARTS[track]) + stamps as i64;
+        TrackEvent::Unit(unit(time), began + Duration::from_secs(at_s))
+    };
+    muxer.take(0, at(0, 0), &mut Vec::new());
+    muxer.begin(&mut Vec::new());
+    let late_s = 20 * 3600;
+    muxer.take(1, at(1, late_s), &mut Vec::new());
+    let clock = muxer.tracks[1].clock.as_ref().expect("it has begun");
+    assert!((clock.seconds(clock.last_time()) - late_s as f64).abs() < 0.001);
+}

@@ -76,7 +76,9 @@ fn row(before: &StreamFigures, now: &StreamFigures, seconds: f64) -> String {
     let rate = |of: fn(&StreamFigures) -> u64| {
         of(now).saturating_sub(of(before)) as f64 / seconds.max(1e-3)
     };
-    let state = now.ended.as_deref().or(now.trouble.as_deref().filter(|_| now.packets == 0));
+    let silent = now.silent_s.map(|seconds| format!("silent for {seconds:.0} s"));
+    let trouble = now.trouble.as_deref().filter(|_| now.packets == 0);
+    let state = now.ended.as_deref().or(trouble).or(silent.as_deref());
     let file = now.file.as_ref().and_then(|file| file.file_name());
     let file = file.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     format!(
@@ -156,6 +158,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.continuity_errors, "continuity error", "continuity errors"),
             (stream.sync_byte_errors, "wrong sync byte", "wrong sync bytes"),
             (stream.transport_errors, "transport error", "transport errors"),
+            (stream.clock_jumps, "jump of a track's clock", "jumps of a track's clock"),
             (stream.outages, "outage", "outages"),
             (stream.dropped_by_kernel, "dropped by the kernel", "dropped by the kernel"),
             (stream.dropped_by_disk, "TS packet dropped by the disk", DROPPED_BY_DISK),
@@ -172,10 +175,11 @@ pub(super) fn verdict(summary: &Summary) -> String {
         }
         if let Some(found) = stream.refused.last_payload_type {
             let count = stream.refused.payload_type;
-            let _ = write!(
-                text,
-                ", {count} refused for the payload type ({found}; recorded is MPEG-TS, 33)"
-            );
+            let recorded = match stream.tracks.is_empty() {
+                true => "recorded is MPEG-TS, 33",
+                false => "its track has another",
+            };
+            let _ = write!(text, ", {count} refused for the payload type ({found}; {recorded})");
         }
         if stream.byes_refused > 0 {
             let _ = write!(text, ", {} BYE refused", stream.byes_refused);

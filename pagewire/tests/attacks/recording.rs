@@ -72,7 +72,7 @@ fn clip() -> Vec<u8> {
 }
 
 /// Returns an empty receiver report and BYE, as a compound packet (RFC 3550 §6.1).
-fn bye(ssrc: u32) -> Vec<u8> {
+pub(crate) fn bye(ssrc: u32) -> Vec<u8> {
     let mut packet = vec![0x80, 201, 0, 1, 0, 0, 0, 9, 0x81, 203, 0, 1];
     packet.extend(ssrc.to_be_bytes());
     packet
@@ -80,7 +80,7 @@ fn bye(ssrc: u32) -> Vec<u8> {
 
 /// Asserts that a sender is named among the refused ones, with the reason.
 #[track_caller]
-fn assert_refused(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
+pub(crate) fn assert_refused(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
     assert_named(recorded, stranger, why);
     let address = stranger.local_addr().expect("it is bound").to_string();
     assert!(recorded.log.contains(&address), "the log does not name {address}: {}", recorded.log);

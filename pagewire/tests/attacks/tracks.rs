@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attacks on recordings of tracks from a session description: strangers who copy the SSRC, and
-//! low-rate streams that start first.
+//! Attacks on recordings of tracks from a session description: strangers who copy the SSRC, forged
+//! BYE, and low-rate streams that start first.
 //!
 //! Tests are skipped where this process was delayed, like those of [`crate::recording`].
 //!
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::Place;
 use crate::harness::recorder::{Recorder, free_port};
-use crate::recording::Sends;
+use crate::recording::{Sends, assert_refused, bye};
 
 /// A frame of Opus: its first byte, then a recognisable text.
 const GOOD: &[u8] = b"\xfcGOODGOODGOODGOOD";
@@ -83,9 +83,37 @@ fn a_stranger_with_the_ssrc_of_a_track_fills_no_recording() {
     if sends.were_held_up(test, &ended) {
         return;
     }
-    let log = ended.log;
-    assert_eq!(recorded(&place), (150, 0), "{log} {:#}", ended.summary);
-    assert!(log.contains("150 datagrams of other senders were refused"), "{log}");
+    assert_eq!(recorded(&place), (150, 0), "{} {:#}", ended.log, ended.summary);
+    assert_eq!(ended.stream(0)["refused"]["sender"], 150, "{:#}", ended.summary);
+    assert_refused(&ended, &stranger, "the SSRC of the stream from another address");
+}
+
+/// RTCP is accepted from any host where a track is known from a description alone, so that any
+/// receiver of it can say BYE for it.
+#[test]
+fn a_forged_bye_ends_no_recording_of_tracks() {
+    let test = "tracks::a_forged_bye_ends_no_recording_of_tracks";
+    let (place, port) = (Place::new(), free_port());
+    let (recorder, to) = (recorder(&place, port), ("127.0.0.1", port));
+    let (sender, forger) = (socket(), socket());
+    let sends = paced(
+        |number| number == 250,
+        |number| {
+            sender.send_to(&packet(number, SSRC, GOOD), to).expect("room");
+            if number.is_multiple_of(5) && number > 2 {
+                // The port may not be open yet.
+                let _ = forger.send_to(&bye(SSRC), ("127.0.0.1", port + 1));
+            }
+        },
+    );
+    let ended = recorder.stop().well();
+    if sends.were_held_up(test, &ended) {
+        return;
+    }
+    assert_eq!(recorded(&place), (250, 0), "{} {:#}", ended.log, ended.summary);
+    assert!(ended.figure("byes_refused") > 0, "{:#}", ended.summary);
+    assert_eq!(ended.figure("sessions"), 1, "{:#}", ended.summary);
+    assert_eq!(ended.stream(0)["has_sent_bye"], false);
 }
 
 /// The recorder follows the track after a second or two of measuring, or later on a busy machine.

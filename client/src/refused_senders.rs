@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Refused senders by address: number of datagrams, and reason of the refusal.
+//! Refused datagrams by reason, and their senders by address.
 //!
-//! The list is bounded: [`SENDERS_MAX`] senders of a port are listed, and datagrams of others are
+//! The list is bounded: [`SENDERS_MAX`] senders of a stream are listed, and datagrams of others are
 //! counted together, so that forged addresses cost no memory. The log has at most one line per
-//! minute and port.
+//! minute and stream.
 //!
 //! Sources: RFC 3550 §8.2.
-//! Does not decide on refusals ([`wire::sources`] and [`crate::receiver_reports`] do).
+//! Does not decide on refusals ([`wire::sources`] and [`crate::rtp_receiver`] do).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::time::Duration;
 
-use client::counted;
 use serde::Serialize;
+
+use super::plural::counted;
+use super::rtp_receiver::RtpRefusal;
 
 /// Reason why datagrams of a sender were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RefusalReason {
+pub enum RefusalReason {
     /// The URL of the source names other senders.
     NotNamed,
     /// The stream comes from another address.
@@ -74,6 +77,24 @@ pub struct RefusedCounts {
     pub malformed: u64,
 }
 
+impl RefusedCounts {
+    /// Datagrams of other senders, sources or payload types.
+    pub fn unexpected_source(&self) -> u64 {
+        self.payload_type + self.ssrc + self.sender
+    }
+}
+
+impl AddAssign for RefusedCounts {
+    fn add_assign(&mut self, more: RefusedCounts) {
+        self.payload_type += more.payload_type;
+        self.last_payload_type = more.last_payload_type.or(self.last_payload_type);
+        self.ssrc += more.ssrc;
+        self.sender += more.sender;
+        self.size += more.size;
+        self.malformed += more.malformed;
+    }
+}
+
 /// A refused sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -86,9 +107,10 @@ pub struct RefusedSender {
     pub why: &'static str,
 }
 
-/// Refused senders of one port.
-#[derive(Debug, Default)]
-pub(crate) struct RefusedSenders {
+/// Refused datagrams of one stream, and their senders.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RefusedSenders {
+    counts: RefusedCounts,
     senders: Vec<RefusedSender>,
     others: u64,
     /// All refused datagrams, those already logged, and the time of the last log line.
@@ -98,32 +120,89 @@ pub(crate) struct RefusedSenders {
 }
 
 impl RefusedSenders {
-    /// Counts datagrams of a sender.
-    pub(crate) fn note(&mut self, address: SocketAddr, datagrams: u64, why: RefusalReason) {
-        self.all += datagrams;
-        let why = why.text();
-        if let Some(sender) = self.senders.iter_mut().find(|sender| sender.address == address) {
-            sender.datagrams += datagrams;
-            sender.why = why;
-        } else if self.senders.len() < SENDERS_MAX {
-            self.senders.push(RefusedSender { address, datagrams, why });
-        } else {
-            self.others += datagrams;
+    /// Counts datagrams of a sender that are not the stream's.
+    pub fn refuse(&mut self, from: SocketAddr, datagrams: u64, why: RefusalReason) {
+        self.counts.sender += datagrams;
+        self.note(from, datagrams, why);
+    }
+
+    /// Counts datagrams that the receiver of a stream from `peer` has refused. The followed sender
+    /// is not listed among the refused ones.
+    pub fn refuse_rtp(
+        &mut self,
+        from: SocketAddr,
+        datagrams: u64,
+        reason: RtpRefusal,
+        peer: Option<SocketAddr>,
+    ) {
+        let is_peer = peer == Some(from);
+        match reason {
+            RtpRefusal::NoStream => self.refuse(from, datagrams, RefusalReason::NoStream),
+            RtpRefusal::Collision => self.refuse(from, datagrams, RefusalReason::Collision),
+            RtpRefusal::NotFollowed => self.refuse(from, datagrams, RefusalReason::NotFollowed),
+            RtpRefusal::OtherSsrc => self.counts.ssrc += datagrams,
+            RtpRefusal::PayloadType(payload_type) => {
+                self.counts.payload_type += datagrams;
+                self.counts.last_payload_type = Some(payload_type);
+                if !is_peer {
+                    self.note(from, datagrams, RefusalReason::PayloadType);
+                }
+            }
+            RtpRefusal::Malformed | RtpRefusal::BareSize => {
+                match reason {
+                    RtpRefusal::BareSize => self.counts.size += datagrams,
+                    _ => self.counts.malformed += datagrams,
+                }
+                if peer.is_some() && !is_peer {
+                    self.note(from, datagrams, RefusalReason::Malformed);
+                }
+            }
         }
     }
 
+    /// Lists datagrams of a sender.
+    pub fn note(&mut self, address: SocketAddr, datagrams: u64, why: RefusalReason) {
+        self.add(RefusedSender { address, datagrams, why: why.text() });
+    }
+
+    fn add(&mut self, more: RefusedSender) {
+        self.all += more.datagrams;
+        let listed = self.senders.iter_mut().find(|sender| sender.address == more.address);
+        if let Some(sender) = listed {
+            sender.datagrams += more.datagrams;
+            sender.why = more.why;
+        } else if self.senders.len() < SENDERS_MAX {
+            self.senders.push(more);
+        } else {
+            self.others += more.datagrams;
+        }
+    }
+
+    /// Adds the datagrams and senders of another list.
+    pub fn absorb(&mut self, other: RefusedSenders) {
+        self.counts += other.counts;
+        other.senders.into_iter().for_each(|sender| self.add(sender));
+        self.all += other.others;
+        self.others += other.others;
+    }
+
+    /// Refused datagrams by reason.
+    pub fn counts(&self) -> RefusedCounts {
+        self.counts
+    }
+
     /// Listed senders, in the order of their first refusal.
-    pub(crate) fn senders(&self) -> &[RefusedSender] {
+    pub fn senders(&self) -> &[RefusedSender] {
         &self.senders
     }
 
     /// Datagrams of senders that are not listed.
-    pub(crate) fn others(&self) -> u64 {
+    pub fn others(&self) -> u64 {
         self.others
     }
 
     /// Returns a line for the log: at once the first time, then at most once a minute.
-    pub(crate) fn log_line(&mut self, now: Duration) -> Option<String> {
+    pub fn log_line(&mut self, now: Duration) -> Option<String> {
         let is_due = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= LOG_EVERY);
         if self.all == self.logged || !is_due {
             return None;
