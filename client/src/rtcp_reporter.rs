@@ -20,6 +20,7 @@ use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 
 use super::channel_rtcp::ChannelRtcp;
+use super::refused_senders::RefusalReason;
 use super::stream_stats::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
@@ -84,6 +85,16 @@ impl RtcpLink {
                 }
             }
         }
+    }
+
+    /// True for the address to which reports go, and for the port before it: that of RTP. Any
+    /// address before there is one, and where the host is unknown.
+    fn is_peer(&self, from: Option<SocketAddr>) -> bool {
+        let (RtcpLink::Udp(UdpRtcp { to, host: Some(_), .. }), Some(from)) = (self, from) else {
+            return true;
+        };
+        let to = *to.lock().unwrap_or_else(|e| e.into_inner());
+        to.is_none_or(|to| from.port() == to.port() || from.port() == to.port().wrapping_sub(1))
     }
 
     /// Records the source of a sender report: reports go there where SETUP has named no address.
@@ -188,6 +199,11 @@ impl RtcpReporter {
                 // Its packets may wait in the socket.
                 RtcpItem::Sender(sender) => stats.rtcp.ahead = Some((sender, arrival)),
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
+                    if let Some(stranger) = from.filter(|from| !self.link.is_peer(Some(*from))) {
+                        stats.rtcp.byes_refuted += 1;
+                        stats.packets.refused.note(stranger, 1, RefusalReason::Bye);
+                        continue;
+                    }
                     // The first counts: packets behind it refute all.
                     let before = stats.rtcp.bye.filter(|(before, _)| *before == ssrc);
                     stats.rtcp.bye = before.or(Some((ssrc, arrival)));
@@ -250,6 +266,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::rtp_receiver::{RtpReceiver, SingleSource};
 
     #[test]
     fn a_host_that_a_server_names_gets_no_reports_from_the_start() {
@@ -269,6 +286,32 @@ mod tests {
         let to = |host: &str, server: &str| report_target(&set_up, ip(host), ip(server));
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
         assert_eq!(to("10.0.0.2", "10.0.0.1"), None);
+    }
+
+    /// Regression: a BYE of another port of the camera's host ended a session that stood still for
+    /// half a second.
+    #[tokio::test]
+    async fn bye_of_another_port_than_the_named_one_is_refused() {
+        let at = |port: u16| Some(SocketAddr::from(([127, 0, 0, 1], port)));
+        let link = |host, to| {
+            RtcpLink::udp(std::net::UdpSocket::bind("127.0.0.1:0").unwrap(), host, to).unwrap()
+        };
+        let host = Some(IpAddr::from([127, 0, 0, 1]));
+        let named = link(host, at(5001));
+        let found = [5001, 5000, 5002, 6001].map(|port| named.is_peer(at(port)));
+        assert_eq!(found, [true, true, false, false]);
+        assert!(link(host, None).is_peer(at(6001)), "no address is named");
+        assert!(link(None, at(5001)).is_peer(at(6001)), "a description names no sender");
+        let receiver = RtpReceiver::new(96, SingleSource::new(Some(7), 90_000), None);
+        let stats = Arc::new(Mutex::new(StreamStats::new(receiver, 90_000)));
+        let reporter = RtcpReporter::new(named, stats.clone());
+        let sender = rtcp::SenderInfo { ssrc: 7, ntp: 1, rtp_timestamp: 0, packets: 1, octets: 1 };
+        let bye = rtcp::sender_bye(&sender, "camera", "");
+        for (port, has_left) in [(6001, false), (5001, true)] {
+            reporter.receive_report(&bye, at(port));
+            let stats = lock(&stats);
+            assert_eq!((stats.has_sent_bye(), stats.rtcp.byes_refuted), (has_left, 1));
+        }
     }
 
     /// A flood of reports from one sender must not starve other sessions.

@@ -81,7 +81,7 @@ pub(super) struct RtcpStats {
     pub(super) sent: u64,
     /// SSRC of the stream's last BYE, and its arrival.
     pub(super) bye: Option<(u32, Instant)>,
-    /// Number of BYE that later packets of the stream have refuted.
+    /// Number of BYE of other ports, and of those that later packets of the stream have refuted.
     pub(super) byes_refuted: u64,
     /// The last sender report of another SSRC, which the packets may follow.
     pub(super) ahead: Option<(wire::rtcp::SenderInfo, Instant)>,

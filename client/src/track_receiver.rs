@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use media::depayload::{DepayloadCounts, Depayloader, TrackPacket};
-use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec};
 use wire::reorder::Limits;
 use wire::rtcp::SenderInfo;
@@ -54,11 +53,10 @@ impl TrackReceiver {
         }
     }
 
-    /// A receiver for a recorder, which does not need the lateness. Passes on the codec of sound
-    /// that the description names; that of pictures may be another in the stream.
+    /// A receiver for a recorder, which does not need the lateness. Passes on the codec that the
+    /// description names; other parameters in the stream are in its units as well.
     pub(super) fn of_recorder(depayloader: Depayloader, mut sink: TrackSink) -> TrackReceiver {
-        let is_sound = |codec: &&Codec| codec.media() == TrackMedia::Audio;
-        let announced = depayloader.codec().filter(is_sound).cloned();
+        let announced = depayloader.codec().cloned();
         if let Some(codec) = &announced {
             sink.describe(codec.clone());
         }

@@ -95,7 +95,7 @@ pub struct TrackCounts {
     pub clock_jumps: u64,
     /// Receiver reports sent, and BYE.
     pub reports_sent: u64,
-    /// BYE that more packets of the track have refuted.
+    /// BYE of other ports, and those that more packets of the track have refuted.
     pub byes_refused: u64,
     /// The largest interarrival jitter of a track now (RFC 3550 A.8).
     pub jitter: Duration,
@@ -292,16 +292,18 @@ impl TrackStream {
         all
     }
 
-    /// True if the sender has left all tracks with BYE.
+    /// True if the sender has left all tracks with BYE but those that have sent nothing.
     pub(super) fn have_left(&self) -> bool {
         let now = Instant::now();
-        let mut have_left = !self.tracks.is_empty();
+        let (mut left, mut others) = (0, 0);
         for (index, (track, &rate)) in self.tracks.iter().zip(&self.rates).enumerate() {
-            let (verdict, refuted) = {
+            let (verdict, is_silent, refuted) = {
                 let mut stats = track.intake.stats();
-                (stats.judge_bye(rate, now), stats.rtcp.byes_refuted)
+                let verdict = stats.judge_bye(rate, now);
+                (verdict, stats.packets.last.is_none(), stats.rtcp.byes_refuted)
             };
-            have_left &= verdict == ByeVerdict::Left;
+            left += u32::from(verdict == ByeVerdict::Left);
+            others += u32::from(verdict != ByeVerdict::Left && !is_silent);
             // A flood of them costs few lines.
             if verdict == ByeVerdict::Refuted && refuted.is_power_of_two() {
                 tracing::warn!(
@@ -310,7 +312,7 @@ impl TrackStream {
                 );
             }
         }
-        have_left
+        left > 0 && others == 0
     }
 
     /// Waits until the sender has left all tracks with BYE.
@@ -429,20 +431,26 @@ mod tests {
         batches.map(|batch| batch.packets().map(of_packet).sum::<usize>() as u64).sum()
     }
 
-    /// Starts the stream of an input.
-    fn started(input: TrackInput) -> (TrackStream, FrameQueue) {
+    /// Starts the stream of these inputs.
+    fn started<const N: usize>(inputs: [TrackInput; N]) -> (TrackStream, FrameQueue) {
         let from = SocketAddr::from(([127, 0, 0, 1], 554));
+        let container = TrackContainer::TransportStream;
         let (stream, frames) =
-            TrackStream::start("camera", vec![input], from, false, TrackContainer::TransportStream)
-                .unwrap();
-        stream.begin(&[StreamStart::default()], Duration::ZERO);
+            TrackStream::start("camera", inputs.into(), from, false, container).unwrap();
+        stream.begin(&[StreamStart::default(); N], Duration::ZERO);
         (stream, frames)
+    }
+
+    fn say_bye(ssrc: u32, to: SocketAddr) {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = SenderInfo { ssrc, ntp: 1, rtp_timestamp: 0, packets: 9, octets: 9 };
+        socket.send_to(&rtcp::sender_bye(&sender, "camera", ""), to).unwrap();
     }
 
     #[tokio::test]
     async fn units_that_a_slow_recorder_leaves_are_dropped_and_counted() {
         let (mut sink, _, input) = camera();
-        let (stream, frames) = started(input);
+        let (stream, frames) = started([input]);
         send(&mut sink, 7, 0..PICTURES, 60_000);
         until(|| heard(&stream) == u64::from(PICTURES)).await;
         // The queue of packets is not read: it is full, and so is that of units.
@@ -455,12 +463,8 @@ mod tests {
     #[tokio::test]
     async fn a_bye_of_an_ssrc_that_the_sender_has_changed_ends_no_track() {
         let (mut sink, to, input) = camera();
-        let (stream, _frames) = started(input);
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let say_bye = |ssrc| {
-            let sender = SenderInfo { ssrc, ntp: 1, rtp_timestamp: 0, packets: 9, octets: 9 };
-            socket.send_to(&rtcp::sender_bye(&sender, "camera", ""), to).unwrap();
-        };
+        let (stream, _frames) = started([input]);
+        let say_bye = |ssrc| say_bye(ssrc, to);
         let stats = || stream.tracks[0].intake.stats();
         send(&mut sink, 7, 0..10, 100);
         until(|| heard(&stream) == 10).await;
@@ -481,12 +485,25 @@ mod tests {
         assert_eq!(stream.counts().byes_refused, 0);
     }
 
+    /// Regression: a camera with a microphone that is off was found silent 10 s behind its BYE.
+    #[tokio::test]
+    async fn a_track_that_has_sent_nothing_need_not_be_left() {
+        let (mut sink, to, input) = camera();
+        let (_silent_sink, _, silent) = camera();
+        let (stream, _frames) = started([input, silent]);
+        send(&mut sink, 7, 0..10, 100);
+        until(|| heard(&stream) == 10).await;
+        assert!(!stream.have_left());
+        say_bye(7, to);
+        timeout(Duration::from_secs(60), stream.bye()).await.expect("it has left");
+    }
+
     /// Regression: the loss of a camera that had begun new numbers was wrong by thousands, and its
     /// order, its jitter and the reports to it were not counted.
     #[tokio::test]
     async fn new_numbers_of_a_sender_are_no_loss() {
         let (mut sink, _, input) = camera();
-        let (stream, _frames) = started(input);
+        let (stream, _frames) = started([input]);
         send(&mut sink, 7, 0..10, 100);
         send(&mut sink, 7, 12..14, 100);
         send(&mut sink, 7, 13..14, 100);

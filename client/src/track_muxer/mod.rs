@@ -379,20 +379,26 @@ impl TrackMuxer {
         let Some(codec) = &self.tracks[track].codec else { return 0.0 };
         let rate = codec.clock_rate_hz();
         let mut start_s = arrival.as_secs_f64();
+        let is_near = |time_s: &f64| (time_s - start_s).abs() <= APART_S_MAX;
         let origin = self.tracks[track].origin.filter(|_| self.have_origins());
-        let reported_s = match origin {
-            Some(origin) => {
-                let announced_s =
-                    (unit_time - origin.shift(unit_time, rate)) as f64 / f64::from(rate);
-                // Timestamps may have wrapped before the first unit.
-                let turn_s = 2_f64.powi(32) / f64::from(origin.clock_rate_hz.max(1));
-                Some(announced_s + ((start_s - announced_s) / turn_s).round() * turn_s)
-            }
-            None => self.reported_s(track, unit_time, rate),
+        let announced_s = origin.map(|origin| {
+            let announced_s = (unit_time - origin.shift(unit_time, rate)) as f64 / f64::from(rate);
+            // Timestamps may have wrapped before the first unit.
+            let turn_s = 2_f64.powi(32) / f64::from(origin.clock_rate_hz.max(1));
+            announced_s + ((start_s - announced_s) / turn_s).round() * turn_s
+        });
+        let reported_s = self.reported_s(track, unit_time, rate).filter(is_near);
+        // A title may be sent faster than it plays. A microphone that is switched on may have other
+        // timestamps than PLAY was answered with.
+        let apart_s_max = if self.waiting.is_empty() { APART_S_MAX } else { TITLE_APART_S_MAX };
+        let reached_s = self.reached.as_secs_f64();
+        let is_in_title = |time_s: &f64| (time_s - reached_s).abs() <= apart_s_max;
+        let is_reported = |time_s: &f64| {
+            reported_s.is_none_or(|reported_s| (time_s - reported_s).abs() <= APART_S_MAX)
         };
-        let is_plausible =
-            |reported: &f64| origin.is_some() || (reported - start_s).abs() <= APART_S_MAX;
-        let reported_s = reported_s.filter(is_plausible);
+        let announced_s = announced_s
+            .filter(|time_s| (is_near(time_s) || is_in_title(time_s)) && is_reported(time_s));
+        let reported_s = announced_s.or(reported_s);
         start_s = reported_s.unwrap_or(start_s);
         let start = (start_s * f64::from(rate)).round() as i64;
         let about = &mut self.tracks[track];
@@ -546,13 +552,17 @@ impl TrackOrigin {
     }
 }
 
-/// Parameter sets are sent with key frames, which are some seconds apart.
-const CODECS_WAIT: Duration = Duration::from_secs(10);
+/// Parameter sets are sent with key frames, which are some seconds apart, and up to twenty where
+/// little moves. Less than the time after which a recorder asks its camera anew.
+const CODECS_WAIT: Duration = Duration::from_secs(25);
 /// Time for which the first unit of a track of known codec is awaited: sound may be sent seconds
 /// behind its pictures.
 const SILENT_WAIT: Duration = Duration::from_secs(5);
 /// Most senders report at the start; the others some seconds later.
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
+/// Largest plausible time of the first unit of a track when a file begins: a title may be sent at
+/// eight times its rate.
+const TITLE_APART_S_MAX: f64 = 60.0;
 /// Half a picture: a smaller offset is imperceptible, and within the precision of reports.
 const STEP_S_MIN: f64 = 0.02;
 /// Distance of the times whose arrivals are held, and of these: 600 in [`AGE_MAX`], and as many

@@ -231,3 +231,39 @@ fn a_track_that_begins_after_a_wrap_of_its_timestamps_is_in_place() {
     let clock = muxer.tracks[1].clock.as_ref().expect("it has begun");
     assert!((clock.seconds(clock.last_time()) - late_s as f64).abs() < 0.001);
 }
+
+/// Regression: a microphone that was switched on with other timestamps than PLAY was answered with
+/// was a day away, and all of its units were left out.
+#[test]
+fn a_track_that_begins_far_from_its_announced_start_begins_at_its_arrival() {
+    let origin = |track: usize, ahead_s: u32| {
+        let clock_rate_hz = [VIDEO, SOUND][track];
+        let timestamp = STARTS[track].wrapping_sub(ahead_s * clock_rate_hz);
+        Some(TrackOrigin { timestamp, clock_rate_hz })
+    };
+    let late = |muxer: &mut TrackMuxer, began: Instant| {
+        let video = i64::from(STARTS[0]) + 20 * i64::from(VIDEO);
+        let arrived = began + Duration::from_secs(20);
+        for (track, time) in [(0, video), (1, STARTS[1].into())] {
+            muxer.take(track, TrackEvent::Unit(unit(time), arrived), &mut Vec::new());
+        }
+        place(muxer, 1, 0.0)
+    };
+    for (ahead_s, sound_s) in [(0, 20.0), (19, 19.0), (50, 20.0), (3600, 20.0)] {
+        let (mut muxer, began) = (muxer(), Instant::now());
+        muxer.begin_at(&[origin(0, 0), origin(1, ahead_s)], Duration::ZERO);
+        muxer.take(0, TrackEvent::Unit(unit(STARTS[0].into()), began), &mut Vec::new());
+        muxer.begin(&mut Vec::new());
+        let found_s = late(&mut muxer, began);
+        assert!((found_s - sound_s).abs() < 0.001, "{ahead_s}: {found_s}");
+    }
+    // The sender's reports tell where the sound is, to a part of a second.
+    let (mut muxer, began) = (muxer(), Instant::now());
+    muxer.begin_at(&[origin(0, 0), origin(1, 50)], Duration::ZERO);
+    muxer.take(0, TrackEvent::Unit(unit(STARTS[0].into()), began), &mut Vec::new());
+    muxer.begin(&mut Vec::new());
+    muxer.take(0, report(0, 20.0, 0.0), &mut Vec::new());
+    muxer.take(1, report(1, 0.0, 19.5), &mut Vec::new());
+    let found_s = late(&mut muxer, began);
+    assert!((found_s - 19.5).abs() < 0.001, "{found_s}");
+}
