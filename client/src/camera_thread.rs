@@ -170,7 +170,7 @@ impl TrackIntake {
             StartCheck::Since(_) if starts > 0 && has_codec => self.start = StartCheck::Done,
             StartCheck::Since(since) if since.elapsed() >= START_WAIT => {
                 self.start = StartCheck::Done;
-                return Some(if starts > 0 { "no parameter sets" } else { "no key frame" });
+                return Some(if starts > 0 { "no parameter sets" } else { "no whole key frame" });
             }
             _ => {}
         }

@@ -139,6 +139,8 @@ pub(super) struct RtcpReporter {
     ssrc: u32,
     cname: String,
     stats: Arc<Mutex<StreamStats>>,
+    /// BYE of other ports of the sender's host is refused.
+    is_strict: bool,
     /// Notified once when the sender sends BYE.
     pub(super) bye: Notify,
 }
@@ -146,7 +148,12 @@ pub(super) struct RtcpReporter {
 impl RtcpReporter {
     pub(super) fn new(link: RtcpLink, stats: Arc<Mutex<StreamStats>>) -> RtcpReporter {
         let (ssrc, cname) = (random_u32(), random_cname());
-        RtcpReporter { link, ssrc, cname, stats, bye: Notify::new() }
+        RtcpReporter { link, ssrc, cname, stats, is_strict: false, bye: Notify::new() }
+    }
+
+    /// A reporter of a recorder, for which a forged BYE would end a recording.
+    pub(super) fn of_recorder(link: RtcpLink, stats: Arc<Mutex<StreamStats>>) -> RtcpReporter {
+        RtcpReporter { is_strict: true, ..RtcpReporter::new(link, stats) }
     }
 
     /// Number of reports sent.
@@ -199,14 +206,13 @@ impl RtcpReporter {
                 // Its packets may wait in the socket.
                 RtcpItem::Sender(sender) => stats.rtcp.ahead = Some((sender, arrival)),
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
-                    if let Some(stranger) = from.filter(|from| !self.link.is_peer(Some(*from))) {
+                    let is_refused = self.is_strict && !self.link.is_peer(from);
+                    if let Some(stranger) = from.filter(|_| is_refused) {
                         stats.rtcp.byes_refuted += 1;
                         stats.packets.refused.note(stranger, 1, RefusalReason::Bye);
                         continue;
                     }
-                    // The first counts: packets behind it refute all.
-                    let before = stats.rtcp.bye.filter(|(before, _)| *before == ssrc);
-                    stats.rtcp.bye = before.or(Some((ssrc, arrival)));
+                    stats.note_bye(ssrc, arrival);
                     self.bye.notify_one();
                 }
                 _ => {}
@@ -304,7 +310,7 @@ mod tests {
         assert!(link(None, at(5001)).is_peer(at(6001)), "a description names no sender");
         let receiver = RtpReceiver::new(96, SingleSource::new(Some(7), 90_000), None);
         let stats = Arc::new(Mutex::new(StreamStats::new(receiver, 90_000)));
-        let reporter = RtcpReporter::new(named, stats.clone());
+        let reporter = RtcpReporter::of_recorder(named, stats.clone());
         let sender = rtcp::SenderInfo { ssrc: 7, ntp: 1, rtp_timestamp: 0, packets: 1, octets: 1 };
         let bye = rtcp::sender_bye(&sender, "camera", "");
         for (port, has_left) in [(6001, false), (5001, true)] {

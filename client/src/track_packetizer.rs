@@ -156,6 +156,7 @@ impl Packetizer {
         let mut out = Vec::new();
         self.muxer.end(&mut out);
         self.put(&mut out, false);
+        self.report();
     }
 
     /// True if the next batch has room for more packets.

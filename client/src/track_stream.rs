@@ -173,7 +173,7 @@ impl TrackStream {
             let (handle, intake) =
                 Intake::new(&input, sender, StreamFormat::Track(Box::new(track)))?;
             intakes.push(TrackIntake { input, intake: Some(intake), start: StartCheck::default() });
-            let reporter = RtcpReporter::new(rtcp, handle.shared());
+            let reporter = RtcpReporter::of_recorder(rtcp, handle.shared());
             let exchange = async move {
                 match reports {
                     true => match reporter.exchange().await {},
@@ -252,8 +252,10 @@ impl TrackStream {
 
     /// The longest time from one timestamp of a track to the next.
     pub(super) fn longest_step(&self) -> Duration {
-        let step =
-            |(track, &rate): (&TrackTasks, &u32)| track.intake.stats().packets.longest_pause(rate);
+        let step = |(track, &rate): (&TrackTasks, &u32)| {
+            let stamps = track.intake.stats().packets.longest_step;
+            Duration::from_secs(stamps.into()) / rate.max(1)
+        };
         self.tracks.iter().zip(&self.rates).map(step).max().unwrap_or_default()
     }
 
@@ -296,14 +298,16 @@ impl TrackStream {
     pub(super) fn have_left(&self) -> bool {
         let now = Instant::now();
         let (mut left, mut others) = (0, 0);
-        for (index, (track, &rate)) in self.tracks.iter().zip(&self.rates).enumerate() {
+        for (index, track) in self.tracks.iter().enumerate() {
             let (verdict, is_silent, refuted) = {
                 let mut stats = track.intake.stats();
-                let verdict = stats.judge_bye(rate, now);
+                let verdict = stats.judge_bye(now);
                 (verdict, stats.packets.last.is_none(), stats.rtcp.byes_refuted)
             };
-            left += u32::from(verdict == ByeVerdict::Left);
-            others += u32::from(verdict != ByeVerdict::Left && !is_silent);
+            if !is_silent {
+                let has_left = verdict == ByeVerdict::Left;
+                (left, others) = (left + u32::from(has_left), others + u32::from(!has_left));
+            }
             // A flood of them costs few lines.
             if verdict == ByeVerdict::Refuted && refuted.is_power_of_two() {
                 tracing::warn!(
@@ -491,6 +495,12 @@ mod tests {
         let (mut sink, to, input) = camera();
         let (_silent_sink, _, silent) = camera();
         let (stream, _frames) = started([input, silent]);
+        // Anybody can say so before the first packet.
+        say_bye(7, to);
+        until(|| stream.tracks[0].intake.stats().has_sent_bye()).await;
+        let later = Instant::now() + Duration::from_secs(60);
+        assert_eq!(stream.tracks[0].intake.stats().judge_bye(later), ByeVerdict::Left);
+        assert!(!stream.have_left());
         send(&mut sink, 7, 0..10, 100);
         until(|| heard(&stream) == 10).await;
         assert!(!stream.have_left());

@@ -306,6 +306,11 @@ impl RecordedStream {
         self.track_counts[1] = counts;
     }
 
+    /// True if tracks have lost packets in this session.
+    pub(crate) fn has_track_losses(&self) -> bool {
+        self.track_counts[1].lost_packets > 0
+    }
+
     /// Ends the session of the tracks: counts that are set later are added.
     pub(crate) fn end_tracks(&mut self) {
         let counts = std::mem::take(&mut self.track_counts[1]);

@@ -240,7 +240,7 @@ impl RecordingSession<'_> {
         drop(reporter);
         let is_silent = matches!(played, SessionEnd::Broken { is_bye: false, .. })
             && self.activity().at.is_none()
-            && session.heard_before().is_none()
+            && (session.heard_before().is_none() || lock(self.stream).has_track_losses())
             && asked_at.elapsed() >= SILENCE_MAX;
         history.prefers_tcp |= is_silent;
         if session.has_tracks() {
@@ -480,7 +480,8 @@ impl RecordingSession<'_> {
                 let unheard = self.clock.now().saturating_sub(heard);
                 // Units may wait for a key frame, or here for the disk.
                 let quiet = session.heard_before().map_or(unheard, |tracks| unheard.min(tracks));
-                if unheard >= UNUSED_MAX && self.activity().at.is_none() {
+                let has_room = lock(self.stream).has_room();
+                if unheard >= UNUSED_MAX && has_room && self.activity().at.is_none() {
                     return (false, NO_START.to_owned());
                 }
                 let is_all = self.left(span).is_some_and(is_nothing);
@@ -583,10 +584,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const QUIET: Duration = Duration::from_secs(2);
 /// Silence after which a stream counts as failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Time after which packets of which no media has become are a failure: the keys of cameras are
-/// usually a few seconds apart.
-const UNUSED_MAX: Duration = Duration::from_secs(30);
-const NO_START: &str = "packets came for 30 s, and nothing that a recording can begin with: let \
+/// Time after which packets without any media are a failure: longer than parameters are awaited.
+const UNUSED_MAX: Duration = Duration::from_secs(60);
+const NO_START: &str = "packets came for 60 s, and nothing that a recording can begin with: let \
     the camera send key frames, with their parameter sets, more often";
 /// Time for which a server may send past the announced end before the session is closed.
 const PAST_END_MAX: Duration = Duration::from_secs(10);

@@ -560,9 +560,9 @@ const CODECS_WAIT: Duration = Duration::from_secs(25);
 const SILENT_WAIT: Duration = Duration::from_secs(5);
 /// Most senders report at the start; the others some seconds later.
 const REPORTS_WAIT: Duration = Duration::from_secs(1);
-/// Largest plausible time of the first unit of a track when a file begins: a title may be sent at
-/// eight times its rate.
-const TITLE_APART_S_MAX: f64 = 60.0;
+/// Largest plausible time of the first unit of a track when a file begins: a title may be sent many
+/// times faster than it plays.
+const TITLE_APART_S_MAX: f64 = 600.0;
 /// Half a picture: a smaller offset is imperceptible, and within the precision of reports.
 const STEP_S_MIN: f64 = 0.02;
 /// Distance of the times whose arrivals are held, and of these: 600 in [`AGE_MAX`], and as many
