@@ -167,8 +167,7 @@ impl ClientSession {
         Ok((GrantedSetup { host: from.ip(), ssrc, rtp, rtcp: None }, frames))
     }
 
-    /// Stops the tracks, and waits until the last packets are in the queue. Returns their counts,
-    /// and the senders that they have refused since the last call of
+    /// Stops the tracks, and waits until the last packets are in the queue. Returns the last
     /// [`track_news`](Self::track_news). With `is_cut` the tracks continue without this receiver.
     pub async fn finish_tracks(&mut self, is_cut: bool) -> (TrackCounts, RefusedSenders) {
         match self.tracks.as_mut().and_then(|tracks| tracks.stream.take()) {
@@ -184,7 +183,7 @@ impl ClientSession {
     /// Counts of the tracks so far, and the senders that they have refused since the last call;
     /// none without tracks.
     pub fn track_news(&self) -> (TrackCounts, RefusedSenders) {
-        self.stream().map(|stream| (stream.counts(), stream.take_refused())).unwrap_or_default()
+        self.stream().map(TrackStream::news).unwrap_or_default()
     }
 
     /// The longest time from one timestamp of a track to the next; zero without tracks.

@@ -130,7 +130,7 @@ impl DescribedTracks {
 
     /// Counts so far, and the senders that were refused since the last call.
     pub fn news(&self) -> (TrackCounts, RefusedSenders) {
-        (self.stream.counts(), self.stream.take_refused())
+        self.stream.news()
     }
 
     /// Stops the tracks, and waits until the last packets are in the queue. Returns the last

@@ -141,12 +141,13 @@ impl StreamStats {
 
     /// Removes and counts a BYE that packets have followed.
     fn refute_bye(&mut self) -> bool {
-        let last = self.packets.last;
-        let is_refuted = |at: Instant| last.is_some_and(|last| last > at + IN_FLIGHT);
-        let has_one = self.has_sent_bye();
-        let refuted = self.rtcp.bye.take_if(|(_, at)| has_one && is_refuted(*at)).is_some();
-        self.rtcp.byes_refuted += u64::from(refuted);
-        refuted
+        let Some((_, at)) = self.rtcp.bye.filter(|_| self.has_sent_bye()) else { return false };
+        if self.packets.last.is_none_or(|last| last <= at + IN_FLIGHT) {
+            return false;
+        }
+        self.rtcp.bye = None;
+        self.rtcp.byes_refuted += 1;
+        true
     }
 
     /// Accepts the sender report that arrived before the packets of its SSRC did.

@@ -285,13 +285,13 @@ impl TrackStream {
         counts
     }
 
-    /// Removes and returns the senders that were refused since the last call.
-    pub(super) fn take_refused(&self) -> RefusedSenders {
-        let mut all = RefusedSenders::default();
+    /// Counts of all tracks so far, and the senders that were refused since the last call.
+    pub(super) fn news(&self) -> (TrackCounts, RefusedSenders) {
+        let mut refused = RefusedSenders::default();
         for track in &self.tracks {
-            all.absorb(std::mem::take(&mut track.intake.stats().packets.refused));
+            refused.absorb(std::mem::take(&mut track.intake.stats().packets.refused));
         }
-        all
+        (self.counts(), refused)
     }
 
     /// True if the sender has left all tracks with BYE but those that have sent nothing.
@@ -327,9 +327,8 @@ impl TrackStream {
     }
 
     /// Stops the thread, and waits until the last packet is in the queue of packets; units that
-    /// are too late for that are dropped. Returns the counts, and the senders that were refused
-    /// since the last call of [`take_refused`](Self::take_refused). With `is_cut` the stream
-    /// continues without this receiver.
+    /// are too late for that are dropped. Returns the last [`news`](Self::news). With `is_cut` the
+    /// stream continues without this receiver.
     pub(super) async fn finish(mut self, is_cut: bool) -> (TrackCounts, RefusedSenders) {
         for track in &self.tracks {
             track.intake.command(Command::Stop { is_cut });
@@ -341,7 +340,7 @@ impl TrackStream {
             let _ = timeout(FINISH_WAIT, self.done()).await;
         }
         self.report_broken();
-        (self.counts(), self.take_refused())
+        self.news()
     }
 
     async fn done(&self) {

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use client::rtp_receiver::ArrivalClock;
 use client::{DescribedTracks, RecordedMedia, TrackContainer};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -31,6 +32,7 @@ pub(crate) struct DescribedSource<'a> {
     pub(crate) stream: &'a Mutex<RecordedStream>,
     pub(crate) shared: &'a StreamState,
     pub(crate) receiver: Sender<PortCommand>,
+    pub(crate) clock: ArrivalClock,
     pub(crate) reports: bool,
     pub(crate) container: TrackContainer,
     pub(crate) media: RecordedMedia,
@@ -49,8 +51,8 @@ impl DescribedSource<'_> {
         let (mut begun, mut listens) = (None, listens);
         loop {
             // The clock of the source counts from its first start and continues across all senders.
-            let begun = *begun.get_or_insert_with(Instant::now);
-            let tracks = match self.start(begun.elapsed()) {
+            let at = begun.get_or_insert_with(Instant::now).elapsed();
+            let tracks = match self.start(at) {
                 Ok(tracks) => tracks,
                 Err(why) if self.is_endless => {
                     drop(listens.take());
@@ -71,7 +73,7 @@ impl DescribedSource<'_> {
             };
             drop(listens.take());
             let name = self.path.display().to_string();
-            let note = |news| note_tracks((self.stream, &name), news, begun.elapsed());
+            let note = |news| note_tracks((self.stream, &name), news, self.clock.now());
             let counting = async {
                 loop {
                     sleep(COUNT_EVERY).await;

@@ -19,6 +19,7 @@ use crate::{RecordOptions, Recording, StreamFigures, StreamOptions, StreamOutput
 const SSRC: u32 = 7;
 const PACKETS: u16 = 300;
 const STAMPS: u32 = 900;
+const TCP: TransportChoice = TransportChoice::Only(StreamTransport::Tcp);
 
 fn payload(n: u16) -> Vec<u8> {
     (0..7 * 188).map(|at| if at % 188 == 0 { 0x47 } else { (at as u16 ^ n) as u8 }).collect()
@@ -198,13 +199,12 @@ fn serve_tracks(
 fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
     for payload_type in [33, 14] {
         let folder = tempfile::tempdir().unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
+        let (listener, url) = listen(Ipv4Addr::LOCALHOST.into());
         let (step, steps) = mpsc::channel();
         let serving = std::thread::spawn(move || {
             serve_steps(listener.accept().unwrap().0, payload_type, &steps);
         });
-        let recording = recording_of(url, folder.path());
+        let recording = recording_of(url, folder.path(), TCP);
         let await_that = |comes: &dyn Fn(&StreamFigures) -> bool| await_figures(&recording, comes);
         await_that(&|figures| figures.packets > 0);
         for sent in 1..=5 {
@@ -220,10 +220,18 @@ fn each_sender_report_is_counted_once_of_a_transport_stream_and_of_tracks() {
     }
 }
 
-fn recording_of(url: String, folder: &Path) -> Recording {
+/// Binds a port of a host; returns the URL of a stream there.
+fn listen(host: IpAddr) -> (TcpListener, String) {
+    let listener = TcpListener::bind((host, 0)).unwrap();
+    let url = format!("rtsp://{}/a.ts", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+/// Starts a recording to `out.ts` in a folder.
+fn recording_of(url: String, folder: &Path, transport: TransportChoice) -> Recording {
     let mut stream = StreamOptions::new(url);
     stream.output = StreamOutputFiles::Pattern(folder.join("out.ts").display().to_string());
-    stream.transport = TransportChoice::Only(StreamTransport::Tcp);
+    stream.transport = transport;
     let mut options = RecordOptions::new(vec![stream]);
     options.cache = Some(folder.join("cache"));
     Recording::start(&options).unwrap()
@@ -246,15 +254,14 @@ fn await_figures(recording: &Recording, comes: &dyn Fn(&StreamFigures) -> bool) 
 #[test]
 fn bye_of_a_camera_ends_its_session_unless_packets_follow_it() {
     let folder = tempfile::tempdir().unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
+    let (listener, url) = listen(Ipv4Addr::LOCALHOST.into());
     let (step, steps) = mpsc::channel();
     let serving = std::thread::spawn(move || {
         for _ in 0..2 {
             serve_steps(listener.accept().unwrap().0, 14, &steps);
         }
     });
-    let recording = recording_of(url, folder.path());
+    let recording = recording_of(url, folder.path(), TCP);
     let await_that = |comes: &dyn Fn(&StreamFigures) -> bool| await_figures(&recording, comes);
     await_that(&|figures| figures.packets > 0);
     step.send(Step::Flow(true)).unwrap();
@@ -289,8 +296,7 @@ mod timed {
     #[test]
     fn a_camera_whose_microphone_is_off_is_recorded_in_one_session() {
         let folder = tempfile::tempdir().unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let url = format!("rtsp://{}/a", listener.local_addr().unwrap());
+        let (listener, url) = listen(Ipv4Addr::LOCALHOST.into());
         let (step, steps) = mpsc::channel();
         let silent = "a=control:1\r\nm=audio 0 RTP/AVP 97\r\na=control:2\r\n\
                       a=rtpmap:97 mpeg4-generic/48000/2\r\n\
@@ -299,7 +305,7 @@ mod timed {
             serve_tracks(&mut listener.accept().unwrap().0, (14, silent), &steps);
         });
         let began = Instant::now();
-        let recording = recording_of(url, folder.path());
+        let recording = recording_of(url, folder.path(), TCP);
         step.send(Step::Flow(true)).unwrap();
         let is_over = |_: &StreamFigures| began.elapsed() >= Duration::from_secs(14);
         let figures = await_figures(&recording, &is_over);
@@ -314,25 +320,19 @@ mod timed {
 /// Records from a server at a host; returns the figures, the file and the refused offers.
 fn record(host: IpAddr, transport: TransportChoice) -> (Summary, Vec<u8>, u32) {
     let folder = tempfile::tempdir().unwrap();
-    let listener = TcpListener::bind((host, 0)).unwrap();
-    let url = format!("rtsp://{}/a.ts", listener.local_addr().unwrap());
+    let (listener, url) = listen(host);
     let connections = if transport == TransportChoice::Auto { 2 } else { 1 };
     let serving = std::thread::spawn(move || {
         (0..connections).map(|_| serve(listener.accept().unwrap().0)).sum::<u32>()
     });
-    let mut stream = StreamOptions::new(url);
-    let path = folder.path().join("out.ts");
-    stream.output = StreamOutputFiles::Pattern(path.display().to_string());
-    stream.transport = transport;
-    let mut options = RecordOptions::new(vec![stream]);
-    options.cache = Some(folder.path().join("cache"));
-    let recording = Recording::start(&options).unwrap();
+    let recording = recording_of(url, folder.path(), transport);
     let until = Instant::now() + Duration::from_secs(60);
     while !recording.is_over() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(10));
     }
     let summary = recording.stop();
-    (summary, std::fs::read(path).unwrap(), serving.join().unwrap())
+    let file = std::fs::read(folder.path().join("out.ts")).unwrap();
+    (summary, file, serving.join().unwrap())
 }
 
 fn is_whole(summary: &Summary, file: &[u8]) {
@@ -344,8 +344,7 @@ fn is_whole(summary: &Summary, file: &[u8]) {
 
 #[test]
 fn a_title_over_tcp_is_recorded_whole() {
-    let tcp = TransportChoice::Only(StreamTransport::Tcp);
-    let (summary, file, refused) = record(Ipv4Addr::LOCALHOST.into(), tcp);
+    let (summary, file, refused) = record(Ipv4Addr::LOCALHOST.into(), TCP);
     is_whole(&summary, &file);
     assert_eq!(refused, 0);
 }
@@ -363,8 +362,7 @@ fn a_title_over_tcp_and_ipv6_is_recorded_whole() {
         eprintln!("skip: no IPv6 on this machine's loopback");
         return;
     }
-    let tcp = TransportChoice::Only(StreamTransport::Tcp);
-    let (summary, file, _) = record(Ipv6Addr::LOCALHOST.into(), tcp);
+    let (summary, file, _) = record(Ipv6Addr::LOCALHOST.into(), TCP);
     is_whole(&summary, &file);
 }
 

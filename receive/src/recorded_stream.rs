@@ -37,9 +37,10 @@ pub(crate) struct RecordedStream {
     /// Packets and bytes dropped by an output that has ended.
     dropped_packets: u64,
     dropped_bytes: u64,
-    /// Counts of the multiplexed tracks, in the sessions that have ended and in this one; their
-    /// losses never were packets of the stream.
-    track_counts: [TrackCounts; 2],
+    /// Counts of the multiplexed tracks in this session, and in those that have ended; their losses
+    /// never were packets of the stream.
+    track_counts: TrackCounts,
+    earlier_track_counts: TrackCounts,
     gate: PlayGate,
 }
 
@@ -139,7 +140,8 @@ impl RecordedStream {
             },
             dropped_packets: 0,
             dropped_bytes: 0,
-            track_counts: [TrackCounts::default(); 2],
+            track_counts: TrackCounts::default(),
+            earlier_track_counts: TrackCounts::default(),
             gate: PlayGate::default(),
         }
     }
@@ -303,24 +305,23 @@ impl RecordedStream {
 
     /// Sets the counts of the tracks that the stream is made of, in this session so far.
     pub(crate) fn set_track_counts(&mut self, counts: TrackCounts) {
-        self.track_counts[1] = counts;
+        self.track_counts = counts;
     }
 
     /// True if tracks have lost packets in this session.
     pub(crate) fn has_track_losses(&self) -> bool {
-        self.track_counts[1].lost_packets > 0
+        self.track_counts.lost_packets > 0
     }
 
     /// Ends the session of the tracks: counts that are set later are added.
     pub(crate) fn end_tracks(&mut self) {
-        let counts = std::mem::take(&mut self.track_counts[1]);
-        self.track_counts[0] += counts;
+        self.earlier_track_counts += std::mem::take(&mut self.track_counts);
     }
 
     /// Counts of the tracks that the stream is made of.
     pub(crate) fn track_counts(&self) -> TrackCounts {
-        let [mut counts, of_session] = self.track_counts;
-        counts += of_session;
+        let mut counts = self.earlier_track_counts;
+        counts += self.track_counts;
         counts
     }
 

@@ -482,7 +482,8 @@ impl RecordingSession<'_> {
                 let quiet = session.heard_before().map_or(unheard, |tracks| unheard.min(tracks));
                 let has_room = lock(self.stream).has_room();
                 if unheard >= UNUSED_MAX && has_room && self.activity().at.is_none() {
-                    return (false, NO_START.to_owned());
+                    let seconds = UNUSED_MAX.as_secs();
+                    return (false, format!("packets came for {seconds} s, and {NO_START}"));
                 }
                 let is_all = self.left(span).is_some_and(is_nothing);
                 if quiet >= SILENCE_MAX || quiet >= QUIET && is_all {
@@ -586,8 +587,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Time after which packets without any media are a failure: longer than parameters are awaited.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
-const NO_START: &str = "packets came for 60 s, and nothing that a recording can begin with: let \
-    the camera send key frames, with their parameter sets, more often";
+const NO_START: &str = "nothing that a recording can begin with: let the camera send key frames, \
+    with their parameter sets, more often";
 /// Time for which a server may send past the announced end before the session is closed.
 const PAST_END_MAX: Duration = Duration::from_secs(10);
 /// Time to wait for packets in flight when the server ends a session.

@@ -77,6 +77,7 @@ impl StreamControl {
                     stream,
                     shared,
                     receiver: self.receiver,
+                    clock: self.clock,
                     reports: self.reports,
                     container: self.container,
                     media: self.media,

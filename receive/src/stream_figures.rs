@@ -207,10 +207,12 @@ impl StreamFigures {
         let source = source.filter(|source| source.ssrc.is_some());
         let reception = source.map(|source| &source.reception);
         let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
-        let of_tracks = !lock(&shared.tracks).is_empty();
-        // The packets of a file made of tracks were made on this host.
-        let of_stream = reception.filter(|_| !of_tracks).map(Reception::jitter_time);
-        let jitter = of_stream.unwrap_or(tracks.jitter);
+        let track_names = lock(&shared.tracks).clone();
+        let jitter = match track_names.is_empty() {
+            true => reception.map_or(Duration::ZERO, Reception::jitter_time),
+            // The packets of the stream were made on this host.
+            false => tracks.jitter,
+        };
         let (written, rtcp) = (&shared.written, *lock(&shared.rtcp));
         let refusal = lock(&shared.refusal).clone();
         let progress = *lock(&shared.progress);
@@ -223,7 +225,7 @@ impl StreamFigures {
         StreamFigures {
             url: row.options.url.clone(),
             camera: row.camera().map(|files| files.camera.clone()),
-            tracks: lock(&shared.tracks).clone(),
+            tracks: track_names,
             form: match (stream.is_bare(), source) {
                 (true, _) => "ts",
                 (false, Some(_)) => "rtp",
