@@ -3,7 +3,7 @@
 //! and earlier cuts do not change.
 //!
 //! The target duration is chosen once, from the first key frames: the shortest that they allow, at
-//! least [`TARGET_S_MIN`] seconds. A segment ends at the first key frame about that long after its
+//! least two seconds. A segment ends at the first key frame about that long after its
 //! start, or at an earlier one if the next may be too late, judged by the longest distance of the
 //! first key frames. If there is none in time it ends with another picture, or by the clock if
 //! pictures are missing. It also ends at a reset of the clock, and after tables that name other
@@ -37,17 +37,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::growing_times::{CutClock, PART_TICKS, SEEN_TICKS, apart, part_ticks, settled};
+use crate::growing_times::{
+    CutClock, PART_TICKS, SEEN_TICKS, apart, growing_target_s, part_ticks, settled,
+};
 use crate::plan::PacketPlan;
 use crate::segments::BreakBudget;
 use crate::ts::{EntryContext, PlayedStreams, RecordedStarts, StreamUnits, TIME_MODULUS};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
-
-/// Least target duration: players stay three of them behind.
-const TARGET_S_MIN: u64 = 2;
-
-/// Longest target duration.
-const TARGET_S_MAX: u64 = 10;
 
 /// Ticks by which a key frame may be early: encoders' clocks differ.
 const EARLY_TICKS: u64 = TICKS_PER_SECOND / 10;
@@ -206,9 +202,8 @@ impl GrowingSegments {
     }
 
     fn begin(start: CutPlace, apart: u64, delay: u64) -> GrowingSegments {
-        let target_s = (apart + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND;
         GrowingSegments {
-            target_s: target_s.clamp(TARGET_S_MIN, TARGET_S_MAX),
+            target_s: growing_target_s(apart, TICKS_PER_SECOND / 2),
             apart,
             first: start.ticks,
             delay,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times by which a transport stream is cut while it grows: those of its clock, and durations
-//! chosen from its first key frames and access units.
+//! Times by which media are cut while they grow: those of the clock of a transport stream, and
+//! durations chosen from the first key frames and access units.
 //!
 //! Costs a search in the clock references for each look-up.
 //!
@@ -10,6 +10,12 @@
 use crate::plan::PacketPlan;
 use crate::ts::TIME_MODULUS;
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
+
+/// Least target duration: players stay three of them behind.
+const TARGET_S_MIN: u64 = 2;
+
+/// Longest target duration.
+const TARGET_S_MAX: u64 = 10;
 
 /// Media time after which the target duration is chosen.
 pub(crate) const SEEN_TICKS: u64 = 5 * TICKS_PER_SECOND;
@@ -68,6 +74,13 @@ pub(crate) fn apart(times: impl Iterator<Item = u64>, first: u64, seen: u64) -> 
         .chain([first + SEEN_TICKS.min(seen)])
         .collect();
     early.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0)
+}
+
+/// Returns the target duration of segments of media whose key frames are so far apart, in seconds:
+/// the shortest that they allow where a segment may exceed it by less than `excess`.
+pub(crate) fn growing_target_s(apart: u64, excess: u64) -> u64 {
+    let target_s = (apart + TICKS_PER_SECOND - excess) / TICKS_PER_SECOND;
+    target_s.clamp(TARGET_S_MIN, TARGET_S_MAX)
 }
 
 /// Transport stream packets that a longer plan does not change.

@@ -37,7 +37,12 @@ pub(super) struct Cuts {
     /// Segments that do not begin with a key frame, in order.
     dependent: Vec<u32>,
     /// End of presentation, in ticks.
-    end: i64,
+    pub(super) end: i64,
+    /// Numbers of the first samples of all tracks in each segment; only of a recording that is
+    /// still written.
+    pub(super) firsts: Vec<Vec<u32>>,
+    /// Cuts that no longer recording changes; at least one there.
+    pub(super) final_cuts: usize,
 }
 
 impl Cuts {
@@ -57,6 +62,8 @@ impl Cuts {
             samples: Vec::new(),
             dependent: Vec::new(),
             end: i64::try_from(presentation.presented_end_ticks()).unwrap_or(i64::MAX),
+            firsts: Vec::new(),
+            final_cuts: 0,
         };
         if track.codec.media() == TrackMedia::Video {
             cuts.cut_at_key_frames(track, target);
@@ -129,7 +136,54 @@ impl Cuts {
         }
     }
 
-    fn begin(&self) -> i64 {
+    /// Begins the cuts of a recording with so many tracks.
+    pub(super) fn begin_recording(first: i64, tracks: usize) -> Cuts {
+        Cuts {
+            leading: 0,
+            starts: vec![first],
+            samples: Vec::new(),
+            dependent: Vec::new(),
+            end: first,
+            firsts: vec![vec![0; tracks]],
+            final_cuts: 1,
+        }
+    }
+
+    /// Returns the cuts that are final; tracks that have begun since have no sample before them.
+    pub(super) fn only_final(&self, tracks: usize) -> Cuts {
+        let count = self.final_cuts;
+        let widened = |firsts: &Vec<u32>| {
+            let mut firsts = firsts.clone();
+            firsts.resize(tracks, 0);
+            firsts
+        };
+        let before = |cut: &&u32| **cut < count as u32;
+        Cuts {
+            leading: self.leading,
+            starts: self.starts[..count].to_vec(),
+            samples: Vec::new(),
+            dependent: self.dependent.iter().take_while(before).copied().collect(),
+            end: self.end,
+            firsts: self.firsts[..count].iter().map(widened).collect(),
+            final_cuts: count,
+        }
+    }
+
+    /// Adds a cut of a recording, with the first sample of each track behind it.
+    pub(super) fn push_growing(&mut self, start: i64, firsts: Vec<u32>, is_independent: bool) {
+        if !is_independent {
+            self.dependent.push(self.starts.len() as u32);
+        }
+        self.starts.push(start);
+        self.firsts.push(firsts);
+    }
+
+    pub(super) fn starts(&self) -> &[i64] {
+        &self.starts
+    }
+
+    /// Start of the last segment.
+    pub(super) fn begin(&self) -> i64 {
         self.starts[self.starts.len() - 1]
     }
 
@@ -168,6 +222,7 @@ impl Cuts {
         let first = |segment: usize| match segment {
             0 => 0,
             _ if segment >= self.len() => about.samples.len(),
+            _ if !self.firsts.is_empty() => self.firsts[segment][track] as usize,
             _ if track == self.leading => self.samples[segment] as usize,
             _ => first_decoded(about, self.starts[segment]),
         };
@@ -175,13 +230,16 @@ impl Cuts {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        self.starts.capacity() * size_of::<i64>()
+        let firsts: usize = self.firsts.iter().map(|one| size_of_val(&one[..])).sum();
+        firsts
+            + self.firsts.capacity() * size_of::<Vec<u32>>()
+            + self.starts.capacity() * size_of::<i64>()
             + (self.samples.capacity() + self.dependent.capacity()) * size_of::<u32>()
     }
 }
 
 /// Number of the first sample that is decoded at `ticks` of presentation or later.
-fn first_decoded(track: &Track, ticks: i64) -> usize {
+pub(super) fn first_decoded(track: &Track, ticks: i64) -> usize {
     track.samples.partition_point(|decode| media_ticks(track, decode) < ticks)
 }
 

@@ -23,6 +23,7 @@
 
 mod common_encryption;
 mod cuts;
+mod growing_cuts;
 mod init_section;
 mod key_frames;
 mod movie_fragment;
@@ -38,11 +39,13 @@ pub use init_section::{NoInitSection, init_section};
 pub use key_frames::KeyFrame;
 pub use movie_fragment::{CopiedSegment, ReadSamples, SegmentParts, copy_samples, fragment};
 pub use no_segments::NoSegments;
-pub use rendition::{Rendition, RenditionSegment, bits_per_second, peak_and_mean};
+pub use rendition::{Rendition, RenditionSegment, SegmentTimes, bits_per_second, peak_and_mean};
 pub use ttml_segments::{NoTtmlSegments, TtmlSegments};
 
 use cuts::{CUTS_MAX, Cuts};
+use growing_cuts::EXCESS_TICKS;
 
+use crate::growing_times::{SEEN_TICKS, apart, growing_target_s};
 use crate::tracks::{Codec, Presentation, Track, TrackMedia, reasons};
 
 /// Target seconds of a segment, as far as key frames allow.
@@ -55,6 +58,8 @@ pub struct TrackSegments {
     origin_s: u64,
     /// True if samples are not stored in the file in the form that segments need.
     is_copied: bool,
+    /// True of a whole file, or of a recording that is over.
+    is_complete: bool,
     renditions: Vec<Rendition>,
     key_frames: Vec<KeyFrame>,
 }
@@ -82,57 +87,129 @@ impl TrackSegments {
         Self::made(presentation, target_s, true)
     }
 
+    /// Cuts a recording that is still written into segments of `target_s` seconds at most,
+    /// continuing the plan of a shorter presentation, `before`; `is_complete` when no more follows.
+    /// Segments that are [`settled`](TrackSegments::settled) never change. There is no list of key
+    /// frames.
+    ///
+    /// # Errors
+    /// As [`TrackSegments::of`], but for more than 262,144 segments.
+    pub fn of_growing(
+        before: Option<&TrackSegments>,
+        presentation: &Presentation,
+        (target_s, is_complete): (u64, bool),
+    ) -> Result<TrackSegments, NoSegments> {
+        let found = CarriedTracks::of(presentation)?;
+        let all: Vec<usize> = found.all().collect();
+        let lead = (&all[..], found.leading);
+        let cuts_before = before.map(|before| &before.cuts);
+        let cuts = Cuts::extended(cuts_before, presentation, lead, (target_s, is_complete));
+        let cuts = cuts.map_err(|limit| NoSegments::TooManySegments { limit })?;
+        let origin_s = before.map_or_else(|| found.origin_s(presentation), TrackSegments::origin_s);
+        let plan = TrackSegments::with_cuts(cuts, origin_s, false);
+        let plan = TrackSegments { is_complete, ..plan };
+        // Players that have the first sound with the pictures keep it when another begins.
+        let together = found.video.zip(found.sounds.first().copied());
+        plan.with_renditions(presentation, &found, (together, before))
+    }
+
+    /// Number of segments of a recording that no longer presentation changes; all of them when it
+    /// is complete.
+    pub fn settled(&self) -> usize {
+        match self.is_complete {
+            true => self.cuts.len(),
+            false => self.cuts.final_cuts.saturating_sub(1),
+        }
+    }
+
+    /// Returns the target duration of a recording that is still written, in seconds, by the first
+    /// key frames; `None` while too little is recorded.
+    ///
+    /// # Errors
+    /// It has no track that segments support.
+    pub fn growing_target_s(presentation: &Presentation) -> Result<Option<u64>, NoSegments> {
+        let leading = &presentation.tracks()[CarriedTracks::of(presentation)?.leading];
+        let first = leading.presented_ticks(&leading.samples.sample(0));
+        let since = |ticks: i64| u64::try_from(ticks.saturating_sub(first)).unwrap_or(0);
+        let seen = since(cuts::media_ticks(leading, leading.samples.end()));
+        if seen < SEEN_TICKS {
+            return Ok(None);
+        }
+        let apart = match leading.codec.media() {
+            TrackMedia::Video => {
+                let samples = leading.samples.samples(0..leading.samples.len());
+                let keys = samples.filter(|sample| sample.is_start);
+                apart(keys.map(|key| since(leading.presented_ticks(&key))), 0, seen)
+            }
+            TrackMedia::Audio => 0,
+        };
+        Ok(Some(growing_target_s(apart, EXCESS_TICKS)))
+    }
+
     fn made(
         presentation: &Presentation,
         target_s: u64,
         is_copied: bool,
     ) -> Result<TrackSegments, NoSegments> {
         let tracks = presentation.tracks();
-        let carried = || (0..tracks.len()).filter(|&index| is_carried(&tracks[index].codec));
-        let is_video = |&index: &usize| tracks[index].codec.media() == TrackMedia::Video;
-        let video = carried().find(is_video);
-        let sounds: Vec<usize> = carried().filter(|index| !is_video(index)).collect();
-        let leading = video.or(sounds.first().copied()).ok_or(NoSegments::NoTrack)?;
-        let begins = |&index: &usize| {
+        let found = CarriedTracks::of(presentation)?;
+        let begins = |index: usize| {
             let track = &tracks[index];
             track.presented_ticks(&track.samples.sample(0))
         };
-        let earliest = carried().map(|index| begins(&index)).min().unwrap_or(0);
-        let cuts = Cuts::of(presentation, leading, target_s.max(1), earliest);
+        let carried = (0..tracks.len()).filter(|&index| is_carried(&tracks[index].codec));
+        let earliest = carried.map(begins).min().unwrap_or(0);
+        let cuts = Cuts::of(presentation, found.leading, target_s.max(1), earliest);
         let cuts = cuts.ok_or(NoSegments::TooManySegments { limit: CUTS_MAX })?;
-        let first =
-            |index: usize| media_time(&tracks[index], tracks[index].samples.sample(0).decode);
-        let before_zero = |index: usize| {
-            let units = u64::try_from(-first(index)).unwrap_or(0);
-            units.div_ceil(u64::from(tracks[index].samples.timescale()))
-        };
-        let used = || video.into_iter().chain(sounds.iter().copied());
-        let origin_s = used().map(before_zero).max().unwrap_or(0);
-        let (renditions, key_frames) = (Vec::new(), Vec::new());
-        let mut plan = TrackSegments { cuts, origin_s, is_copied, renditions, key_frames };
+        let plan = TrackSegments::with_cuts(cuts, found.origin_s(presentation), is_copied);
         // Several sounds are alternatives beside the pictures.
-        let together = match (video, &sounds[..]) {
-            (Some(video), &[sound]) => Some(vec![video, sound]),
+        let together = match (found.video, &found.sounds[..]) {
+            (Some(video), &[sound]) => Some((video, sound)),
             _ => None,
         };
-        let lists = used().map(|index| vec![index]).chain(together);
-        let mut left_out = NoSegments::NoTrack;
-        for list in lists {
-            // Sound alone is not a film.
-            let has_pictures = video.is_some_and(|video| list.contains(&video));
-            match Rendition::of(presentation, &plan, list) {
-                Ok(rendition) => plan.renditions.push(rendition),
-                Err(reason) if has_pictures => return Err(reason),
-                Err(reason) => left_out = reason,
-            }
-        }
-        if plan.renditions.is_empty() {
-            return Err(left_out);
-        }
+        let mut plan = plan.with_renditions(presentation, &found, (together, None))?;
         if !is_copied {
             plan.key_frames = plan.find_key_frames(presentation);
         }
         Ok(plan)
+    }
+
+    fn with_cuts(cuts: Cuts, origin_s: u64, is_copied: bool) -> TrackSegments {
+        let (renditions, key_frames) = (Vec::new(), Vec::new());
+        TrackSegments { cuts, origin_s, is_copied, is_complete: true, renditions, key_frames }
+    }
+
+    /// Adds a rendition of each track, and one of pictures and sound `together`; those of a
+    /// recording continue the plan `before`.
+    fn with_renditions(
+        mut self,
+        presentation: &Presentation,
+        found: &CarriedTracks,
+        (together, before): (Option<(usize, usize)>, Option<&TrackSegments>),
+    ) -> Result<TrackSegments, NoSegments> {
+        let together = together.map(|(video, sound)| vec![video, sound]);
+        let lists = found.all().map(|index| vec![index]).chain(together);
+        let mut left_out = NoSegments::NoTrack;
+        for list in lists {
+            // Sound alone is not a film.
+            let has_pictures = found.video.is_some_and(|video| list.contains(&video));
+            let known = before
+                .and_then(|before| Some((before.rendition(&list)?, before.cuts.final_cuts - 1)));
+            match Rendition::of(presentation, &self, list, known) {
+                Ok(rendition) => self.renditions.push(rendition),
+                Err(reason) if has_pictures => return Err(reason),
+                Err(reason) => left_out = reason,
+            }
+        }
+        if self.renditions.is_empty() {
+            return Err(left_out);
+        }
+        Ok(self)
+    }
+
+    /// True of a recording that is still written, or that was cut as one.
+    fn is_recording(&self) -> bool {
+        self.cuts.final_cuts > 0
     }
 
     /// Seconds by which times in segments are later than presentation times.
@@ -168,6 +245,42 @@ impl TrackSegments {
     /// Number of a track in segments, from its index in the presentation.
     fn track_id(index: usize) -> u32 {
         index as u32 + 1
+    }
+}
+
+/// The tracks of a file that segments support, by their index in the presentation.
+struct CarriedTracks {
+    video: Option<usize>,
+    sounds: Vec<usize>,
+    /// The pictures, or the first sound.
+    leading: usize,
+}
+
+impl CarriedTracks {
+    fn of(presentation: &Presentation) -> Result<CarriedTracks, NoSegments> {
+        let tracks = presentation.tracks();
+        let carried = || (0..tracks.len()).filter(|&index| is_carried(&tracks[index].codec));
+        let is_video = |&index: &usize| tracks[index].codec.media() == TrackMedia::Video;
+        let video = carried().find(is_video);
+        let sounds: Vec<usize> = carried().filter(|index| !is_video(index)).collect();
+        let leading = video.or(sounds.first().copied()).ok_or(NoSegments::NoTrack)?;
+        Ok(CarriedTracks { video, sounds, leading })
+    }
+
+    /// The pictures, then the sounds.
+    fn all(&self) -> impl Iterator<Item = usize> {
+        self.video.into_iter().chain(self.sounds.iter().copied())
+    }
+
+    /// Seconds by which times in segments are later, so that none is negative.
+    fn origin_s(&self, presentation: &Presentation) -> u64 {
+        let before_zero = |index: usize| {
+            let track = &presentation.tracks()[index];
+            let first = media_time(track, track.samples.sample(0).decode);
+            let units = u64::try_from(-first).unwrap_or(0);
+            units.div_ceil(u64::from(track.samples.timescale()))
+        };
+        self.all().map(before_zero).max().unwrap_or(0)
     }
 }
 

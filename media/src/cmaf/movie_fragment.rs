@@ -82,10 +82,21 @@ pub(super) fn segment(
 ) -> SegmentParts {
     let fragments = tracks.iter().map(|&(index, ref samples)| {
         let track = &presentation.tracks()[index];
-        let samples = track.samples.samples(samples.clone()).collect();
+        let mut samples: Vec<MediaSample> = track.samples.samples(samples.clone()).collect();
+        if plan.is_recording() {
+            without_pause(&mut samples);
+        }
         FragmentTrack { track, index, samples, maps: None }
     });
     segment_of(plan.origin_s, fragments.collect(), number)
+}
+
+/// Lets the last sample of a segment of a recording last no longer than the one before: whether it
+/// lasts until a sample after a pause depends on how much is recorded.
+pub(super) fn without_pause(samples: &mut [MediaSample]) {
+    if let [.., before, last] = samples {
+        last.duration = last.duration.min(before.duration);
+    }
 }
 
 /// A segment whose media was copied.
@@ -110,7 +121,10 @@ pub(super) fn copied_segment(
 ) -> io::Result<CopiedSegment> {
     let (mut media, mut fragments, mut protected) = (Vec::new(), Vec::new(), Vec::new());
     for (index, samples) in tracks {
-        let samples = read(index, samples, &mut media)?;
+        let mut samples = read(index, samples, &mut media)?;
+        if plan.is_recording() {
+            without_pause(&mut samples);
+        }
         let track = &presentation.tracks()[index];
         let mut fragment = FragmentTrack { track, index, samples, maps: None };
         if is_protected && !fragment.samples.is_empty() {

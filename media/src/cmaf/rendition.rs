@@ -10,11 +10,11 @@ use std::ops::Range;
 
 use super::movie_fragment::{
     CopiedSegment, ReadSamples, SEGMENT_BYTES_MAX, SEGMENT_SAMPLES_MAX, SegmentParts,
-    copied_segment, segment,
+    copied_segment, segment, without_pause,
 };
 use super::{NoSegments, TrackSegments, cuts};
 use crate::TICKS_PER_SECOND;
-use crate::tracks::{Presentation, scaled};
+use crate::tracks::{MediaSample, Presentation, Track, scaled};
 
 const TICKS: u32 = TICKS_PER_SECOND as u32;
 
@@ -22,6 +22,9 @@ const TICKS: u32 = TICKS_PER_SECOND as u32;
 /// `sendfile` over loopback costs as much as a copy of 8 KB.
 const RANGES_MAX: u64 = 4;
 const RANGE_BYTES_MIN: u64 = 8 << 10;
+
+/// Time without media in a recording that is no part of a segment.
+const GAP_TICKS: i64 = TICKS_PER_SECOND as i64;
 
 /// Approximate bytes of boxes per sample.
 const SAMPLE_BOXES_BYTES: u64 = 16;
@@ -33,7 +36,7 @@ pub struct RenditionSegment {
     pub start: i64,
     /// Duration in ticks.
     pub ticks: u64,
-    /// Bytes.
+    /// Bytes; 0 where a recording has no media of the tracks.
     pub bytes: u64,
     /// True if play can start with it.
     pub is_independent: bool,
@@ -68,29 +71,46 @@ pub struct Rendition {
     /// Number of the first cut of each segment, and the number of cuts at the end.
     cuts: Vec<u32>,
     segments: Vec<RenditionSegment>,
-    /// Ranges of the file that all segments have together.
-    ranges: u64,
+    /// True if segments consist of many small ranges of the file.
+    is_scattered: bool,
+}
+
+/// A segment in a timeline of MPEG-DASH, in units of the first track's time scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentTimes {
+    /// Number of the segment.
+    pub number: usize,
+    /// Time of presentation, moved by [`TrackSegments::origin_s`].
+    pub start: u64,
+    /// Time until the next segment, or until a gap.
+    pub duration: u64,
 }
 
 impl Rendition {
+    /// Cuts these tracks; of a recording so many segments of a shorter one are `known`.
+    ///
     /// # Errors
     /// A segment would be too large.
     pub(super) fn of(
         presentation: &Presentation,
         plan: &TrackSegments,
         tracks: Vec<usize>,
+        known: Option<(&Rendition, usize)>,
     ) -> Result<Rendition, NoSegments> {
         let id = presentation.tracks()[tracks[0]].id;
         let has_samples = |cut: usize| {
             let cuts = cut..cut + 1;
             tracks.iter().any(|&track| !plan.cuts.samples(presentation, track, &cuts).is_empty())
         };
-        // A cut at which the rendition has no sample extends the previous segment.
+        // A cut at which the rendition has no sample extends the previous segment, unless that one
+        // may be in a playlist already.
+        let is_cut = |&cut: &usize| plan.is_recording() || has_samples(cut);
         let mut cuts: Vec<u32> =
-            (0..plan.cuts.len()).filter(|&cut| has_samples(cut)).map(|cut| cut as u32).collect();
+            (0..plan.cuts.len()).filter(is_cut).map(|cut| cut as u32).collect();
         cuts.push(plan.cuts.len() as u32);
-        let mut rendition = Rendition { tracks, cuts, segments: Vec::new(), ranges: 0 };
-        for number in 0..rendition.cuts.len() - 1 {
+        let mut rendition = Rendition { tracks, cuts, segments: Vec::new(), is_scattered: false };
+        let first = known.map_or(0, |(_, count)| count);
+        for number in first..rendition.cuts.len() - 1 {
             let tracks = rendition.samples(presentation, plan, number).unwrap_or_default();
             let samples: usize = tracks.iter().map(|(_, samples)| samples.len()).sum();
             if samples > SEGMENT_SAMPLES_MAX {
@@ -98,10 +118,13 @@ impl Rendition {
             }
         }
         let mut all_ranges = 0;
-        let segments = (0..rendition.cuts.len() - 1).map(|number| {
+        let segments = (first..rendition.cuts.len() - 1).map(|number| {
             let (bytes, ranges) = rendition.size(presentation, plan, number);
             all_ranges += ranges;
-            let (start, end) = rendition.times(presentation, plan, number);
+            let (start, end) = match plan.is_recording() {
+                true => rendition.recorded_times(presentation, plan, number),
+                false => rendition.times(presentation, plan, number),
+            };
             RenditionSegment {
                 start,
                 ticks: u64::try_from(end - start).unwrap_or(0),
@@ -110,9 +133,14 @@ impl Rendition {
                     || plan.cuts.is_independent(rendition.cuts[number] as usize),
             }
         });
-        rendition.segments = segments.collect();
-        rendition.ranges = all_ranges;
-        let too_large = rendition.segments.iter().find(|one| one.bytes > SEGMENT_BYTES_MAX);
+        let new: Vec<RenditionSegment> = segments.collect();
+        rendition.is_scattered = match known {
+            Some((known, _)) => known.is_scattered,
+            None => is_scattered(&new, all_ranges),
+        };
+        let known = known.map_or(&[][..], |(known, count)| &known.segments[..count]);
+        rendition.segments = [known, &new].concat();
+        let too_large = new.iter().find(|one| one.bytes > SEGMENT_BYTES_MAX);
         match too_large {
             None => Ok(rendition),
             Some(&RenditionSegment { start, ticks, bytes, .. }) => {
@@ -188,7 +216,9 @@ impl Rendition {
     ) -> Option<Vec<(usize, Range<usize>)>> {
         let cuts = *self.cuts.get(number)? as usize..*self.cuts.get(number + 1)? as usize;
         let samples = |&track: &usize| (track, plan.cuts.samples(presentation, track, &cuts));
-        Some(self.tracks.iter().map(samples).collect())
+        let samples: Vec<_> = self.tracks.iter().map(samples).collect();
+        // A recording has segments without any.
+        samples.iter().any(|(_, numbers)| !numbers.is_empty()).then_some(samples)
     }
 
     /// Bytes of a segment, an estimate if they are copied, and its ranges of the file.
@@ -208,9 +238,37 @@ impl Rendition {
     /// True if segments consist of many small ranges of the file, as does sound between pictures: a
     /// system call for each costs more than a copy of all, made once.
     pub fn is_scattered(&self) -> bool {
-        let bytes: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
-        let are_many = self.ranges > self.segments.len() as u64 * RANGES_MAX;
-        are_many && bytes < self.ranges * RANGE_BYTES_MIN
+        self.is_scattered
+    }
+
+    /// Returns the times of some segments of a recording, those without media left out. Times of
+    /// the other segments have no influence on them.
+    pub fn recorded_timeline(
+        &self,
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        numbers: Range<usize>,
+    ) -> Vec<SegmentTimes> {
+        let track = &presentation.tracks()[self.tracks[0]];
+        let timescale = track.samples.timescale();
+        let origin = i64::try_from(plan.origin_s * u64::from(timescale)).unwrap_or(i64::MAX);
+        let moved = |units: i64| u64::try_from(units.saturating_add(origin)).unwrap_or(0);
+        let of_segment = |number: usize| {
+            let samples = self.samples(presentation, plan, number)?.swap_remove(0).1;
+            let first = track.samples.samples(samples.clone()).next()?;
+            let end = recorded_end(track, samples);
+            Some((number, moved(track.presented(&first)), moved(end)))
+        };
+        let found: Vec<_> = numbers.filter_map(of_segment).collect();
+        let next = found.iter().skip(1).map(Some).chain([None]);
+        let times = found.iter().zip(next).map(|(&(number, start, end), next)| {
+            // Reordered pictures may be shown behind the first one of the next segment.
+            let until = next.map(|&(_, next, _)| next);
+            let is_near = |next: &u64| next.abs_diff(end) < u64::from(timescale);
+            let end = until.filter(is_near).unwrap_or(end);
+            SegmentTimes { number, start, duration: end.saturating_sub(start) }
+        });
+        times.collect()
     }
 
     /// Start and duration of each segment for an MPEG-DASH timeline: time of presentation, moved by
@@ -263,6 +321,30 @@ impl Rendition {
         (first(number), if is_last { self.end(presentation) } else { first(number + 1) })
     }
 
+    /// Start and end of a segment of a recording, in ticks of presentation: of its media, where no
+    /// other follow closely.
+    fn recorded_times(
+        &self,
+        presentation: &Presentation,
+        plan: &TrackSegments,
+        number: usize,
+    ) -> (i64, i64) {
+        let start = plan.cuts.start(number);
+        let is_last = number + 2 == self.cuts.len();
+        let end = if is_last { self.end(presentation) } else { plan.cuts.start(number + 1) };
+        let Some(tracks) = self.samples(presentation, plan, number) else { return (start, end) };
+        let ends = tracks.into_iter().filter(|(_, samples)| !samples.is_empty());
+        let ends = ends.map(|(index, samples)| {
+            let track = &presentation.tracks()[index];
+            scaled(recorded_end(track, samples), TICKS_PER_SECOND, track.samples.timescale())
+        });
+        let media_end = ends.max().unwrap_or(end);
+        match end - media_end > GAP_TICKS {
+            true => (start, media_end.max(start)),
+            false => (start, end.max(start)),
+        }
+    }
+
     /// End of presentation of its tracks, in ticks.
     fn end(&self, presentation: &Presentation) -> i64 {
         let tracks = self.tracks.iter().map(|&track| &presentation.tracks()[track]);
@@ -275,4 +357,18 @@ impl Rendition {
             + self.cuts.capacity() * size_of::<u32>()
             + self.segments.capacity() * size_of::<RenditionSegment>()
     }
+}
+
+/// True if so many ranges of the file are many, and small.
+fn is_scattered(segments: &[RenditionSegment], ranges: u64) -> bool {
+    let bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+    ranges > segments.len() as u64 * RANGES_MAX && bytes < ranges * RANGE_BYTES_MIN
+}
+
+/// End of presentation of samples of a recording, in units of the track.
+fn recorded_end(track: &Track, samples: Range<usize>) -> i64 {
+    let mut samples: Vec<MediaSample> = track.samples.samples(samples).collect();
+    without_pause(&mut samples);
+    let end = |sample: &MediaSample| track.presented(sample) + i64::from(sample.duration);
+    samples.iter().map(end).max().unwrap_or(0)
 }

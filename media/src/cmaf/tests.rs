@@ -2,6 +2,8 @@
 //! Tests segments with synthetic films: an initialization section and the segments after it form a
 //! fragmented file, and demuxing that returns the samples of the film.
 
+mod growing;
+
 use mp4_atom::{Decode, Moof};
 
 use super::*;

@@ -36,7 +36,7 @@ const SOUND_FIELDS_1: usize = 16;
 const SOUND_FIELDS_2: usize = 36;
 
 /// A sample description.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Description {
     pub(super) code: FourCode,
     /// The number of the data reference, from 1 on.

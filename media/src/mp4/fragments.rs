@@ -30,7 +30,7 @@ use crate::tracks::MediaSample;
 const RUNS_MAX: usize = 1 << 16;
 
 /// Most boxes after a fragment that are searched for its media: there are one or two.
-const BOXES_BEHIND_MAX: usize = 64;
+pub(super) const BOXES_BEHIND_MAX: usize = 64;
 
 /// Assumed bytes between a fragment and its first sample if no header gives them.
 const PADDING_BYTES_MAX: u64 = 4096;

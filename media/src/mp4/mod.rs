@@ -27,6 +27,7 @@ mod boxes;
 mod edits;
 mod entries;
 mod fragments;
+mod growing;
 mod movie;
 mod odd_tables;
 mod pcm_blocks;
@@ -41,6 +42,7 @@ use crate::plan::RtpIdentity;
 use crate::tracks::SAMPLES_MAX;
 use crate::{Container, DemuxError, Presentation, ReadAt, Refusal};
 
+pub use growing::GrowingMp4;
 pub use recorded_fragments::{FileFragment, FragmentRun, FragmentedFile, FragmentedTrack};
 
 use boxes::{CONTAINER, FileBox, FourCode, Input, broken, with_input};
@@ -140,6 +142,8 @@ pub struct Mp4Demuxer {
     has_fragments: bool,
     /// Bytes that the file lacks of its last box.
     lacking_bytes: u64,
+    /// True while the file is written: only whole fragments are read.
+    is_growing: bool,
     work: Work,
 }
 
@@ -177,6 +181,7 @@ impl Mp4Demuxer {
             collected,
             has_fragments: false,
             lacking_bytes: 0,
+            is_growing: false,
             work: Work::Outermost,
         }
     }
@@ -194,9 +199,17 @@ impl Mp4Demuxer {
         let mut budget = samples.max(1);
         with_input(file, self.file_bytes, |input| {
             while budget > 0 {
+                // The index of a file whose samples are all in it may come first.
+                let is_index = matches!(self.work, Work::Tables(..));
+                if self.is_growing && is_index && !self.is_fragmented() {
+                    return Ok(true);
+                }
                 match &mut self.work {
                     Work::Done => return Ok(true),
                     Work::Outermost => {
+                        if self.is_growing && !self.is_next_whole(input)? {
+                            return Ok(true);
+                        }
                         let boxes = self.next_box(input)?;
                         budget = budget.saturating_sub(boxes * SAMPLES_PER_BOX);
                     }
@@ -218,6 +231,10 @@ impl Mp4Demuxer {
             }
             Ok(matches!(self.work, Work::Done))
         })
+    }
+
+    fn is_fragmented(&self) -> bool {
+        self.movie.as_ref().is_some_and(|movie| movie.is_fragmented)
     }
 
     /// Offset of the next box that is in no other.

@@ -43,7 +43,7 @@ pub(super) enum Collected {
 }
 
 /// Tracks and time scale of `moov`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Movie {
     /// Units of a second of edit lists; at least 1.
     timescale: u32,
@@ -63,7 +63,7 @@ pub(super) struct Movie {
 }
 
 /// A track while its samples are collected.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct TrackState {
     pub(super) id: u32,
     language: Option<[u8; 3]>,
@@ -155,6 +155,13 @@ impl Movie {
             is_fragmented,
             lacking_samples: 0,
         })
+    }
+
+    /// Lets samples lie in bytes that the file has by now.
+    pub(super) fn grow(&mut self, file_bytes: u64) {
+        self.file_bytes = file_bytes;
+        let collected = self.tracks.iter_mut().filter_map(|track| track.samples.as_mut().ok());
+        collected.for_each(|samples| samples.grow(file_bytes));
     }
 
     /// True if a track has a sample.

@@ -49,7 +49,7 @@ impl Joined {
 }
 
 /// Collects the frames of a track.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct PcmBlocks {
     frame_bytes: u32,
     block_frames: u32,

@@ -9,7 +9,7 @@
 //! AAC needs 1.8 MB. A sample is found by binary search; neighbours by one step each.
 //!
 //! Sources: ISO/IEC 14496-12 §8.6.1 (times), §8.6.2 (sync samples), §8.7 (places).
-//! Does not read files.
+//! Does not read files (over 600 lines because a table and its builder share their fields).
 
 use std::iter::FusedIterator;
 
@@ -171,6 +171,8 @@ pub struct SampleTable {
     pub(super) starts: Option<Vec<u32>>,
     pub(super) bytes: u64,
     pub(super) presented_end: i64,
+    /// Smallest and largest presentation offset.
+    offset_range: (i32, i32),
 }
 
 impl SampleTable {
@@ -217,6 +219,13 @@ impl SampleTable {
         last.decode + samples * u64::from(last.duration)
     }
 
+    /// Time of decoding of the last sample.
+    pub fn last_decode(&self) -> u64 {
+        let last = self.paces[self.paces.len() - 1];
+        last.decode
+            + (self.sizes.len() as u64 - 1 - u64::from(last.first)) * u64::from(last.duration)
+    }
+
     /// The latest end of a sample's presentation, before edits.
     pub fn presented_end(&self) -> i64 {
         self.presented_end
@@ -224,12 +233,12 @@ impl SampleTable {
 
     /// The largest presentation offset.
     pub fn offset_max(&self) -> i32 {
-        self.offsets.iter().map(|offset| offset.offset).max().unwrap_or(0)
+        self.offset_range.1
     }
 
     /// The smallest presentation offset.
     pub fn offset_min(&self) -> i32 {
-        self.offsets.iter().map(|offset| offset.offset).min().unwrap_or(0)
+        self.offset_range.0
     }
 
     /// Number of random-access points.
@@ -309,6 +318,7 @@ impl SampleTable {
             offset.offset += units;
         }
         self.presented_end += i64::from(units);
+        self.offset_range = (self.offset_range.0 + units, self.offset_range.1 + units);
     }
 
     /// Number of the sample of a random-access point. Panics if there is no such point.
@@ -376,7 +386,7 @@ impl ExactSizeIterator for Samples<'_> {}
 impl FusedIterator for Samples<'_> {}
 
 /// Collects the samples of a track.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SampleTableBuilder {
     table: SampleTable,
     file_bytes: u64,
@@ -403,6 +413,7 @@ impl SampleTableBuilder {
             starts: None,
             bytes: 0,
             presented_end: i64::MIN,
+            offset_range: (0, 0),
         };
         SampleTableBuilder {
             table,
@@ -413,6 +424,11 @@ impl SampleTableBuilder {
             in_second: 0,
             bytes_in_second: 0,
         }
+    }
+
+    /// Sets the size of a file that is still written.
+    pub(crate) fn grow(&mut self, file_bytes: u64) {
+        self.file_bytes = file_bytes;
     }
 
     /// Number of samples so far.
@@ -579,6 +595,8 @@ impl SampleTableBuilder {
         };
         let samples = self.table.samples(0..self.table.len());
         self.table.presented_end = samples.map(end).max().unwrap_or(0);
+        let offsets = || self.table.offsets.iter().map(|offset| offset.offset);
+        self.table.offset_range = (offsets().min().unwrap_or(0), offsets().max().unwrap_or(0));
         Some(self.table)
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod answer;
 pub(crate) mod browser;
 pub(crate) mod clip;
 pub(crate) mod film;
+pub(crate) mod growing_film;
 pub(crate) mod gstreamer;
 pub(crate) mod lossy_relay;
 pub(crate) mod page_report;

@@ -7,8 +7,8 @@
 //! restarts), [`servers`] and [`titles`] (RTSP, with the server in [`fake`]), [`logins`] (servers
 //! that ask for a password), [`relays`] (forwarding),
 //! [`disks`] (full, slow, and the recorder killed), [`fragments`] (cameras in MP4), [`networks`]
-//! (multicast groups and interfaces, in a network of their own), [`following`] (a file played while
-//! it is written). Only [`timed`] asserts punctuality.
+//! (multicast groups and interfaces, in a network of their own), [`following`] and
+//! [`growing_films`] (a file played while it is written). Only [`timed`] asserts punctuality.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ mod disks;
 mod fake;
 mod following;
 mod fragments;
+mod growing_films;
 mod logins;
 mod networks;
 mod recording;

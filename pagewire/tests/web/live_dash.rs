@@ -62,7 +62,7 @@ impl Follower {
 
     /// Loads until it is complete; returns the last description.
     #[track_caller]
-    fn load_to_the_end(&mut self, server: &Server) -> MPD {
+    pub(crate) fn load_to_the_end(&mut self, server: &Server) -> MPD {
         await_ok(|| {
             let mpd = self.load(server);
             let is_whole = mpd.mpdtype.as_deref() == Some("static");
@@ -71,7 +71,7 @@ impl Follower {
     }
 
     /// Returns the number of fragments of pictures in the first period.
-    fn pictures(&self) -> usize {
+    pub(crate) fn pictures(&self) -> usize {
         self.streams[&("0".to_owned(), "1".to_owned())].fragments.len()
     }
 }
@@ -89,7 +89,7 @@ impl Followed {
         if self.bytes.is_empty() {
             let init = template.initialization.as_ref().expect("an initialization section");
             let init = media(server, &resolved(path, init));
-            self.timescale = timescales(&init.body)[&1];
+            self.timescale = *timescales(&init.body).values().next().expect("a track");
             assert_eq!(template.timescale, Some(self.timescale.into()));
             self.bytes = init.body;
         }
@@ -104,9 +104,13 @@ impl Followed {
                 let known = self.fragments.iter().position(|one| one.start == time);
                 let number = known.unwrap_or(self.fragments.len());
                 if known.is_none() {
-                    let path = resolved(path, &address.replace("$Time$", &time.to_string()));
+                    let numbered =
+                        (template.startNumber.unwrap_or(0) as usize + number).to_string();
+                    let address = address.replace("$Time$", &time.to_string());
+                    let path = resolved(path, &address.replace("$Number$", &numbered));
                     let answer = media(server, &path);
-                    self.fragments.push(track_fragments(&answer.body)[&1]);
+                    let track = track_fragments(&answer.body).into_values().next();
+                    self.fragments.push(track.expect("a track"));
                     self.bytes.extend(answer.body);
                 }
                 let known = self.fragments[number];
@@ -161,7 +165,7 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
     let test = "live_dash::fragments_are_the_samples_of_the_recording_to_its_end";
     let Some(mut recording) = Recording::begin(test, 30) else { return };
     recording.send_until(13.0);
-    let (mut player, mpd) = begun(&recording.server);
+    let (mut player, mpd) = begun(&recording.server, DESCRIPTION);
     let first = player.path.clone();
     assert_dynamic(&mpd);
     let listed = || {
@@ -205,8 +209,7 @@ fn fragments_are_the_samples_of_the_recording_to_its_end() {
 
 /// Returns a player of a recording as soon as that has a description.
 #[track_caller]
-fn begun(server: &Server) -> (Follower, MPD) {
-    let path = "/0.ts/manifest.mpd";
+pub(crate) fn begun(server: &Server, path: &str) -> (Follower, MPD) {
     await_ok(|| {
         let answer = fetch(server, path, None);
         if answer.status == 200 { Ok(()) } else { Err(answer.text()) }
@@ -221,7 +224,7 @@ fn a_source_that_begins_anew_begins_a_period() {
     let test = "live_dash::a_source_that_begins_anew_begins_a_period";
     let Some(mut recording) = Recording::begin(test, 14) else { return };
     recording.send_until(13.0);
-    let (mut player, mpd) = begun(&recording.server);
+    let (mut player, mpd) = begun(&recording.server, DESCRIPTION);
     player.path = resolved(&player.path, &mpd.locations[0].url);
     recording.begin_anew();
     recording.send_until(13.0);
@@ -249,7 +252,7 @@ fn other_codecs_begin_a_period_and_a_discontinuity() {
     let Some(mut recording) = Recording::begin(test, 10) else { return };
     let Some(other) = Film::of_other_codecs(test, 10, 10) else { return };
     recording.send_until(10.0);
-    let (mut player, mpd) = begun(&recording.server);
+    let (mut player, mpd) = begun(&recording.server, DESCRIPTION);
     player.path = resolved(&player.path, &mpd.locations[0].url);
     recording.go_on_with(other);
     recording.send_until(10.0);
@@ -276,8 +279,11 @@ fn other_codecs_begin_a_period_and_a_discontinuity() {
     server.stop();
 }
 
+/// The description of the file that recorders here write.
+const DESCRIPTION: &str = "/0.ts/manifest.mpd";
+
 #[track_caller]
-fn assert_dynamic(mpd: &MPD) {
+pub(crate) fn assert_dynamic(mpd: &MPD) {
     assert_eq!(mpd.mpdtype.as_deref(), Some("dynamic"));
     assert!(mpd.availabilityStartTime.is_some() && mpd.publishTime.is_some(), "{mpd:?}");
     let seconds = |duration: Option<Duration>| duration.expect("a duration").as_secs();
@@ -376,14 +382,23 @@ fn figures(samples: &[DashSample], began_s: f64) -> Option<DashFigures> {
     })
 }
 
+/// A recording in progress that is played.
+pub(crate) struct LivePlay {
+    /// Address of its description.
+    pub(crate) url: String,
+    /// Time at which its first picture was sent.
+    pub(crate) began: SystemTime,
+    /// Ends the recording; the server continues.
+    pub(crate) over: Box<dyn FnOnce() -> Server>,
+}
+
 /// Plays for so long and to the end; returns `None` where a component is missing.
 fn played(
     test: &str,
-    film: &Arc<Film>,
+    play: LivePlay,
     pages: &PageServer,
 ) -> Option<(Option<DashFigures>, DashReport)> {
-    let scene = LiveScene::begin(film);
-    let url = scene.url_of("manifest.mpd");
+    let LivePlay { url, began, over } = play;
     let plan = serde_json::json!({"url": url, "seconds": PLAYED_S, "end_s": END_S});
     let escape = |byte: u8| format!("%{byte:02X}");
     let plan: String = plan.to_string().bytes().map(escape).collect();
@@ -393,10 +408,10 @@ fn played(
         let report = pages.report(Duration::from_secs(limit)).expect("a report in time");
         serde_json::from_slice::<DashReport>(&report).expect("a report in JSON")
     };
-    let began = scene.began.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let began = began.duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let played = next(PLAYED_S as u64 + 60);
     let figures = figures(&played.samples, began.as_secs_f64());
-    let server = scene.over();
+    let server = over();
     let ended = if played.errors.is_empty() { next(END_S + 30) } else { played };
     drop(browser);
     server.stop();
@@ -409,13 +424,46 @@ pub(crate) const LIBRARY: &str = "node_modules/dashjs/dist/modern/umd/dash.all.m
 /// Time of the recording's beginning in fragments.
 const ORIGIN_S: f64 = 10.0;
 /// Time for which it plays beside its source; it then plays to the end.
-const PLAYED_S: usize = 30;
+pub(crate) const PLAYED_S: usize = 30;
 const END_S: u64 = 60;
-const BEFORE_AND_AFTER_S: usize = 45;
+pub(crate) const BEFORE_AND_AFTER_S: usize = 45;
 /// Three segments of 2 s, and the time a player needs to load the last.
 const BEHIND_S: f64 = 10.0;
 const STALL_S: f64 = 1.0;
 const ATTEMPTS_MAX: usize = 3;
+
+/// Plays recordings in dash.js, until one was played without a stall to its end.
+pub(crate) fn plays_to_its_end(test: &str, begin: impl Fn() -> LivePlay) {
+    let Some(dash_js) = tool(test, LIBRARY) else { return };
+    let page = tempfile::tempdir().expect("a folder");
+    for (name, text) in [("live_dash.html", PAGE), ("live_dash.js", SCRIPT)] {
+        fs::write(page.path().join(name), text).expect("written");
+    }
+    for attempt in 1..=ATTEMPTS_MAX {
+        let library = Some(("dash.js", dash_js.clone()));
+        let folder = Some(page.path().to_owned());
+        let pages = PageServer::start(Served { library, folder, ..Served::default() });
+        let Some((figures, ended)) = played(test, begin(), &pages) else { return };
+        eprintln!("{test}: {figures:?} {ended:?}");
+        let is_good = figures.as_ref().is_some_and(|figures| {
+            figures.stalled_s < STALL_S
+                && (0.0..BEHIND_S).contains(&figures.behind_min_s)
+                && figures.behind_max_s < BEHIND_S
+                && figures.frames as usize > PLAYED_S * 20
+        });
+        let is_over = ended.ended
+            && ended.errors.is_empty()
+            && (ended.time_s - ended.duration_s).abs() < 0.1
+            && ended.duration_s > PLAYED_S as f64;
+        if is_good && is_over {
+            assert_eq!(ended.width, 320);
+            return;
+        }
+        // Source, recorder, server and browser share two cores with other tests.
+        assert!(attempt < ATTEMPTS_MAX, "{figures:?} {ended:?}");
+        eprintln!("{test}: once more, as the machine may have been busy");
+    }
+}
 
 mod timed {
     use super::*;
@@ -423,37 +471,13 @@ mod timed {
     #[test]
     fn dash_js_plays_a_recording_without_a_stall_to_its_end() {
         let test = "live_dash::timed::dash_js_plays_a_recording_without_a_stall_to_its_end";
-        let Some(dash_js) = tool(test, LIBRARY) else { return };
         let Some(film) = Film::make(test, PLAYED_S + BEFORE_AND_AFTER_S).map(Arc::new) else {
             return;
         };
-        let page = tempfile::tempdir().expect("a folder");
-        for (name, text) in [("live_dash.html", PAGE), ("live_dash.js", SCRIPT)] {
-            fs::write(page.path().join(name), text).expect("written");
-        }
-        for attempt in 1..=ATTEMPTS_MAX {
-            let library = Some(("dash.js", dash_js.clone()));
-            let folder = Some(page.path().to_owned());
-            let pages = PageServer::start(Served { library, folder, ..Served::default() });
-            let Some((figures, ended)) = played(test, &film, &pages) else { return };
-            eprintln!("{test}: {figures:?} {ended:?}");
-            let is_good = figures.as_ref().is_some_and(|figures| {
-                figures.stalled_s < STALL_S
-                    && (0.0..BEHIND_S).contains(&figures.behind_min_s)
-                    && figures.behind_max_s < BEHIND_S
-                    && figures.frames as usize > PLAYED_S * 20
-            });
-            let is_over = ended.ended
-                && ended.errors.is_empty()
-                && (ended.time_s - ended.duration_s).abs() < 0.1
-                && ended.duration_s > PLAYED_S as f64;
-            if is_good && is_over {
-                assert_eq!(ended.width, 320);
-                return;
-            }
-            // Source, recorder, server and browser share two cores with other tests.
-            assert!(attempt < ATTEMPTS_MAX, "{figures:?} {ended:?}");
-            eprintln!("{test}: once more, as the machine may have been busy");
-        }
+        plays_to_its_end(test, || {
+            let scene = LiveScene::begin(&film);
+            let url = scene.url_of("manifest.mpd");
+            LivePlay { url, began: scene.began, over: Box::new(|| scene.over()) }
+        });
     }
 }

@@ -7,7 +7,8 @@
 //! segment; [`rfc8216`] and [`mpd_schema`] are the rules of playlists and MPDs, one row each.
 //! [`ts_forms`] compares both forms of transport streams. [`ttml`] tests subtitles that are sent
 //! unchanged. [`live`] plays recordings in progress, [`live_playlists`] requests their playlists,
-//! [`live_dash`] does both for DASH, and [`channel`] and [`channel_dash`] with a channel.
+//! [`live_dash`] does both for DASH, [`live_tracks`] for a recording in MP4, and [`channel`] and
+//! [`channel_dash`] with a channel.
 //! [`odd_films`] and [`far_films`] play unusual files, [`replaced_films`] files that change
 //! meanwhile, and [`many_requests`] sends request patterns that no player should; [`listed`] finds
 //! the segments for them. ffmpeg makes the clips ([`clips`]). Where a program is missing, its tests
@@ -32,6 +33,7 @@ mod live;
 mod live_dash;
 mod live_playlists;
 mod live_rules;
+mod live_tracks;
 mod many_ranges;
 mod many_requests;
 mod master_rules;

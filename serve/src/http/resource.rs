@@ -347,8 +347,7 @@ async fn of_media(
         return (gone, Content::Text);
     }
     let peer = client.peer.ip();
-    let named = (address.file, &address.item);
-    let asset = server.web.get(named, &file, &server.library, peer).await;
+    let asset = server.web.get(address, &file, &server.library, peer).await;
     let (mut file, mut now) = (file, now);
     if let Ok(WebSource::Live(live, _)) = &asset {
         match web::awaited(request, address, live, &server.web.waits, now).await {
@@ -407,10 +406,10 @@ async fn of_title(
             Ok(file) => file,
             Err(reason) => return not_opened(&reason, request, client, server, now),
         };
-        let named = (&name[..], &address.item);
-        match server.web.get(named, &file, &server.library, client.peer.ip()).await {
+        let address = WebAddress { file: name, identity: None, item: address.item.clone() };
+        match server.web.get(&address, &file, &server.library, client.peer.ip()).await {
             Ok(WebSource::Whole(asset)) => title.push(short, asset),
-            Ok(WebSource::Live(..) | WebSource::Over) => {
+            Ok(WebSource::Live(..) | WebSource::LiveTracks(..) | WebSource::Over) => {
                 let what = format!("{short} is still written: no rendition of a title yet");
                 return error(request, 404, &what, now);
             }

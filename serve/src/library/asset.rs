@@ -18,7 +18,7 @@ use paths::MappedFile;
 
 use crate::library::channel_parts::{ChannelParts, PartPlace};
 use crate::library::growing_file::Growth;
-use crate::library::track_asset::{TrackAsset, TrickSources};
+use crate::library::track_asset::{TrackAsset, TrackSource, TrickSources};
 use crate::prefetch::{Residency, SendForm};
 use crate::wire_image::{ImageLayout, WireImage};
 
@@ -65,11 +65,19 @@ impl LibraryAsset {
         }
     }
 
-    /// Returns the asset if it is a transport stream.
-    pub(crate) fn stream(&self) -> Option<&Arc<Asset>> {
+    /// Returns the newest state of a recording that is written.
+    pub(crate) fn growth(&self) -> Option<&Arc<Growth>> {
         match self {
-            LibraryAsset::Stream(asset) => Some(asset),
-            LibraryAsset::Tracks(_) => None,
+            LibraryAsset::Stream(asset) => asset.growth(),
+            LibraryAsset::Tracks(asset) => asset.growth(),
+        }
+    }
+
+    /// True when more media may follow: for a recording, or a channel.
+    pub(crate) fn continues(&self) -> bool {
+        match self {
+            LibraryAsset::Stream(asset) => asset.continues(),
+            LibraryAsset::Tracks(asset) => asset.growth().is_some(),
         }
     }
 
@@ -93,6 +101,46 @@ impl LibraryAsset {
 impl From<Asset> for LibraryAsset {
     fn from(asset: Asset) -> LibraryAsset {
         LibraryAsset::Stream(Arc::new(asset))
+    }
+}
+
+/// The open files of a [`LibraryAsset`].
+#[derive(Clone)]
+pub(crate) enum LibrarySource {
+    Stream(Arc<Source>),
+    Tracks(Arc<TrackSource>),
+}
+
+impl LibrarySource {
+    pub(super) fn asset(&self) -> LibraryAsset {
+        match self {
+            LibrarySource::Stream(source) => LibraryAsset::Stream(source.asset.clone()),
+            LibrarySource::Tracks(source) => LibraryAsset::Tracks(source.asset.clone()),
+        }
+    }
+
+    /// Returns the source if it is one of a transport stream.
+    pub(crate) fn stream(self) -> Option<Arc<Source>> {
+        match self {
+            LibrarySource::Stream(source) => Some(source),
+            LibrarySource::Tracks(_) => None,
+        }
+    }
+
+    /// Returns the source if it is one of tracks.
+    pub(crate) fn tracks(self) -> Option<Arc<TrackSource>> {
+        match self {
+            LibrarySource::Stream(_) => None,
+            LibrarySource::Tracks(source) => Some(source),
+        }
+    }
+
+    /// Number of those who hold it.
+    pub(super) fn holders(&self) -> usize {
+        match self {
+            LibrarySource::Stream(source) => Arc::strong_count(source),
+            LibrarySource::Tracks(source) => Arc::strong_count(source),
+        }
     }
 }
 
@@ -261,7 +309,7 @@ impl Asset {
         self: &Arc<Asset>,
         open: impl FnOnce() -> Result<MappedFile, E>,
     ) -> Result<Arc<Source>, E> {
-        if let Some(newest) = self.growth.as_ref().and_then(|growth| growth.newest()) {
+        if let Some(newest) = self.growth.as_ref().and_then(|growth| growth.newest_stream()) {
             return Ok(newest);
         }
         // A part that is whole has no growth, and no name to open.
@@ -296,7 +344,7 @@ impl Asset {
 impl Source {
     /// Returns the newest source of a recording; of any other file itself.
     pub(crate) fn newest(self: &Arc<Source>) -> Arc<Source> {
-        let newest = self.asset.growth.as_ref().and_then(|growth| growth.newest());
+        let newest = self.asset.growth.as_ref().and_then(|growth| growth.newest_stream());
         newest.unwrap_or_else(|| self.clone())
     }
 

@@ -111,9 +111,8 @@ impl Library {
             Ok(Slice::Unfinished(progress)) => {
                 return self.scans.put_back(number, progress, began.elapsed());
             }
-            Ok(Slice::Growing(scanner)) => {
-                let asset = self.follow(&opened, scanner, opened.key.bytes);
-                return self.scans.end(number, asset.map(LibraryAsset::Stream));
+            Ok(Slice::Growing(reader, offset)) => {
+                return self.scans.end(number, self.follow(&opened, reader, offset));
             }
             Ok(Slice::Over(planned)) => *planned,
             Err(_) => panicked(),

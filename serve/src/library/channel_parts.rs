@@ -68,6 +68,6 @@ impl ChannelParts {
 
     /// Returns the newest source of each part that has one, in order.
     pub(crate) fn planned(&self) -> Vec<Arc<Source>> {
-        self.parts.lock().iter().filter_map(|part| part.newest()).collect()
+        self.parts.lock().iter().filter_map(|part| part.newest_stream()).collect()
     }
 }

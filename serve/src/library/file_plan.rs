@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use media::AssetPlan;
-use media::store::{asset_key, name_codecs, random_identity};
+use media::store::{asset_key, name_codecs};
 
 use super::NoAsset;
 use super::growing_file::is_recorded;
@@ -70,10 +70,7 @@ pub fn plan_file(
         match progress.advance(&opened, &mut piece, &done, || false) {
             Slice::Unfinished(next) => progress = next,
             Slice::Over(planned) => break (*planned)?,
-            Slice::Growing(scanner) => {
-                let plan = scanner.plan_so_far(random_identity());
-                break plan.map_err(|refusal| NoFilePlan::Refused(refusal.to_string()))?.into();
-            }
+            Slice::Growing(reader, _) => break reader.plan()?,
         }
         observe(done.load(Ordering::Relaxed));
     };

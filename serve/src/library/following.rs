@@ -8,9 +8,10 @@
 //! the next part; and within a twentieth of the time: the plan of a recording of hours takes
 //! milliseconds, one of days may take more.
 //!
-//! A recording's plan ends at its last clock reference, where the clock is known, so the next plan
-//! changes nothing in it. When the recorder is gone the last plan covers the whole file and is kept
-//! in the cache, and the file is an ordinary asset.
+//! A plan ends where the next one changes nothing in it: that of a transport stream at its last
+//! clock reference, that of an MP4 behind its last whole fragment ([`super::recording_reader`]).
+//! When the recorder is gone the last plan covers the whole file and is kept in the cache, and the
+//! file is an ordinary asset.
 //!
 //! Recordings of a high rate are read alternately with the others; while one is behind, the thread
 //! reads for half of the time at most. It still makes plans and forgets idle recordings. At most
@@ -21,27 +22,28 @@
 //! followed for [`PAUSED`] longer, so that they find its addresses again, and keeps its place among
 //! the others for [`IDLE`].
 //!
-//! Costs one read of the written bytes, mostly from the page cache, a descriptor and a scanner (20
-//! KiB and 20 bytes a clock reference) for each followed recording.
+//! Costs one read of the written bytes, mostly from the page cache, of an MP4 of its boxes alone; a
+//! descriptor and a scanner (20 KiB and 20 bytes a clock reference) for each followed recording, or
+//! its sample tables (1 MB an hour) and the copy of them that is played.
 //!
 //! Does not detect recordings ([`crate::library::growing_file`] does).
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use media::plan::{PlanKey, RtpIdentity};
-use media::store::{asset_key, name_codecs, random_identity};
-use media::{Scanner, TICKS_PER_SECOND};
+use media::DemuxError;
+use media::plan::PlanKey;
+use media::store::asset_key;
 use parking_lot::{Condvar, Mutex};
 use paths::MappedFile;
 
+use super::recording_reader::{PIECE_BYTES, RecordingReader};
 use super::scans::OpenedFile;
 use super::verdicts::FileId;
 use super::{Library, NoAsset, StreamSummary};
-use crate::library::asset::{Asset, LibraryAsset, Source};
+use crate::library::asset::{Asset, LibraryAsset, LibrarySource};
 use crate::library::growing_file::{Growth, is_recorded};
 
 /// Table of the followed recordings.
@@ -64,8 +66,7 @@ struct Follow {
     name: String,
     id: FileId,
     file: File,
-    scanner: Box<Scanner>,
-    identity: RtpIdentity,
+    reader: RecordingReader,
     /// Bytes read so far.
     offset: u64,
     growth: Arc<Growth>,
@@ -83,11 +84,11 @@ struct Follow {
 
 impl Following {
     /// Returns the newest asset of a followed recording.
-    pub(super) fn newest(&self, id: FileId) -> Option<Arc<Asset>> {
+    pub(super) fn newest(&self, id: FileId) -> Option<LibraryAsset> {
         let state = self.state.lock();
         let growth = state.known.get(&id)?;
         growth.note_asked();
-        Some(growth.newest()?.asset.clone())
+        Some(growth.newest()?.asset())
     }
 
     pub(super) fn stop(&self) {
@@ -115,7 +116,7 @@ impl Following {
     }
 
     /// Adds a recording with its first plan. False when recordings with viewers hold all places.
-    fn add(&self, follow: Follow, first: &Arc<Source>) -> bool {
+    fn add(&self, follow: Follow, first: &LibrarySource) -> bool {
         let mut state = self.state.lock();
         let mut forgotten = None;
         if state.known.len() >= FOLLOWED_MAX {
@@ -174,8 +175,7 @@ impl State {
 /// True when only the table, the thread and the newest asset refer to the recording.
 fn has_no_session(growth: &Arc<Growth>) -> bool {
     // The recording and this caller hold the newest source.
-    Arc::strong_count(growth) <= 3
-        && growth.newest().is_none_or(|newest| Arc::strong_count(&newest) <= 2)
+    Arc::strong_count(growth) <= 3 && growth.newest().is_none_or(|newest| newest.holders() <= 2)
 }
 
 impl Library {
@@ -201,20 +201,19 @@ impl Library {
         }
     }
 
-    /// Starts to follow a recording; `scanner` was fed its first `offset` bytes.
+    /// Starts to follow a recording, of which `reader` has read the first `offset` bytes.
     pub(super) fn follow(
         &self,
         opened: &OpenedFile,
-        scanner: Box<Scanner>,
+        reader: RecordingReader,
         offset: u64,
-    ) -> Result<Arc<Asset>, NoAsset> {
+    ) -> Result<LibraryAsset, NoAsset> {
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
         let mut follow = Follow {
             name: opened.name.clone(),
             id: opened.id,
             file: opened.file.try_clone().map_err(unreadable)?,
-            scanner,
-            identity: random_identity(),
+            reader,
             offset,
             growth: Arc::new(Growth::new()),
             has_news: false,
@@ -226,7 +225,7 @@ impl Library {
         };
         let source = follow.plan_on(self.path_of(&follow))?;
         match self.following.add(follow, &source) {
-            true => Ok(source.asset.clone()),
+            true => Ok(source.asset()),
             false => Err(NoAsset::BUSY),
         }
     }
@@ -247,6 +246,9 @@ impl Library {
             Ok(()) => !is_recorded && !follow.is_behind,
             Err(error) => {
                 tracing::warn!("{}: {error}; the recording ends here", follow.name);
+                if follow.file.metadata().is_ok_and(|now| now.len() < follow.offset) {
+                    follow.growth.cut_short().note();
+                }
                 true
             }
         };
@@ -260,6 +262,12 @@ impl Library {
         if follow.has_news && now.saturating_duration_since(follow.planned) >= rest {
             match follow.plan_on(self.path_of(follow)) {
                 Ok(source) => follow.growth.set_newest(Some(source)),
+                // The new fragments do not continue the known ones.
+                Err(error @ NoAsset::Refused(_)) => {
+                    tracing::warn!("{}: {error}; the recording ends here", follow.name);
+                    self.complete(follow);
+                    return true;
+                }
                 Err(error) => tracing::info!("{}: {error}", follow.name),
             }
         }
@@ -271,26 +279,36 @@ impl Library {
     fn complete(&self, follow: &mut Follow) {
         (follow.is_over, follow.is_behind) = (true, false);
         let path = self.path_of(follow);
-        let finished = follow.scanner.recorded_so_far(follow.identity);
-        let key = asset_key(&path, &follow.file);
-        let asset = match (finished, key) {
-            (Ok((mut plan, starts)), Ok(key)) if key.bytes == follow.offset => {
-                name_codecs(&mut plan, &follow.file);
-                self.cache.keep_plan(&key, &plan.encode(&key));
-                Some(Asset::new(follow.name.clone(), key, plan).with_starts(starts))
-            }
-            // The file was truncated or is no stream any more: the newest known plan is the last.
-            _ => follow.growth.newest().map(|newest| {
-                let asset = &newest.asset;
-                Asset::new(asset.name.clone(), asset.key.clone(), asset.plan.clone())
-            }),
+        let key = asset_key(&path, &follow.file).ok();
+        let finished = key.and_then(|key| {
+            let named = (follow.name.clone(), &key, follow.offset);
+            let (asset, plan) = follow.reader.finished(named, &follow.file)?;
+            self.cache.keep_plan(&key, &plan);
+            Some(asset)
+        });
+        // A file that was truncated or is no stream any more: the newest known plan is the last.
+        let newest = || {
+            Some(match follow.growth.newest()? {
+                LibrarySource::Stream(newest) => {
+                    let (name, key) = (newest.asset.name.clone(), newest.asset.key.clone());
+                    Asset::new(name, key, newest.asset.plan.clone()).into()
+                }
+                LibrarySource::Tracks(newest) => {
+                    LibraryAsset::Tracks(Arc::new(newest.asset.so_far()))
+                }
+            })
         };
-        let asset = asset.map(Arc::new);
-        let last = asset.as_ref().and_then(|asset| {
-            let listed = LibraryAsset::Stream(asset.clone());
-            self.note(&follow.name, &asset.key, Ok(StreamSummary::of(&listed)));
-            self.keep_live(&listed);
-            asset.source(|| follow.media()).ok()
+        let last = finished.or_else(newest).and_then(|asset| {
+            self.note(&follow.name, asset.key(), Ok(StreamSummary::of(&asset)));
+            self.keep_live(&asset);
+            Some(match asset {
+                LibraryAsset::Stream(asset) => {
+                    LibrarySource::Stream(asset.source(|| follow.media()).ok()?)
+                }
+                LibraryAsset::Tracks(asset) => {
+                    LibrarySource::Tracks(asset.source(|| follow.media()).ok()?)
+                }
+            })
         });
         if let Some(last) = last {
             follow.growth.set_newest(Some(last));
@@ -316,43 +334,26 @@ impl Follow {
         is_due
     }
 
-    /// Feeds newly written bytes to the scanner, as many as fit a turn.
-    fn read_on(&mut self, piece: &mut [u8]) -> std::io::Result<()> {
-        for _ in 0..PIECES_A_TURN {
-            let read = self.file.read_at(piece, self.offset)?;
-            if read == 0 {
-                self.is_behind = false;
-                // Once the file is shorter, any later bytes belong to another recording.
-                let is_cut = self.file.metadata()?.len() < self.offset;
-                return if is_cut {
-                    Err(std::io::Error::other("it was cut short"))
-                } else {
-                    Ok(())
-                };
-            }
-            self.scanner.feed(&piece[..read]);
-            self.offset += read as u64;
-            self.has_news = true;
-        }
-        self.is_behind = true;
+    /// Reads newly written bytes, as many as fit a turn.
+    fn read_on(&mut self, piece: &mut [u8]) -> Result<(), DemuxError> {
+        let turn = self.reader.read_on(&self.file, self.offset, piece)?;
+        self.has_news |= turn.offset != self.offset;
+        (self.offset, self.is_behind) = (turn.offset, turn.is_behind);
         Ok(())
     }
 
     /// Plans the bytes read so far and opens the file for sessions.
-    fn plan_on(&mut self, path: std::path::PathBuf) -> Result<Arc<Source>, NoAsset> {
+    fn plan_on(&mut self, path: std::path::PathBuf) -> Result<LibrarySource, NoAsset> {
         let began = Instant::now();
-        let plan = self.scanner.recorded_so_far(self.identity);
+        let named = (self.name.clone(), self.key(&path)?);
+        let planned = self.reader.growing(named, &self.growth);
         (self.planned, self.has_news) = (Instant::now(), false);
         self.cost = began.elapsed();
-        // Still too short for a clock.
-        let (plan, starts) = plan.map_err(|_| NoAsset::CHANGING)?;
-        if plan.ticks(plan.settled_packets()) < LEAST_TICKS {
-            return Err(NoAsset::CHANGING);
-        }
-        let asset = Asset::growing(self.name.clone(), self.key(&path)?, plan, &self.growth);
-        let asset = asset.with_starts(starts);
         // `source` would return the newest published asset, which precedes this one.
-        Ok(Arc::new(asset).opened(self.media()?))
+        Ok(match planned? {
+            LibraryAsset::Stream(asset) => LibrarySource::Stream(asset.opened(self.media()?)),
+            LibraryAsset::Tracks(asset) => LibrarySource::Tracks(asset.opened(self.media()?)),
+        })
     }
 
     fn key(&self, path: &std::path::Path) -> Result<PlanKey, NoAsset> {
@@ -375,24 +376,21 @@ const LOOK_QUICKLY: Duration = Duration::from_millis(40);
 const PLAN_QUICKLY: Duration = Duration::from_millis(80);
 /// Pause between two plans, in times of the first one's duration.
 const COST_SHARE: u32 = 20;
-/// A rate is measured over a second; after that the clock of the bytes so far stays unchanged.
-const LEAST_TICKS: u64 = TICKS_PER_SECOND;
 /// Time after the last request for which a recording is followed.
 const IDLE: Duration = Duration::from_secs(30);
 /// The same after a request of a player of HLS or DASH, which may pause.
 const PAUSED: Duration = Duration::from_secs(3600);
 /// Bounds the cost of followed recordings: each one descriptor, and 20 MB after three hours.
 const FOLLOWED_MAX: usize = 256;
-const PIECE_BYTES: usize = 256 << 10;
-/// Pieces read in one turn: 16 MiB.
-const PIECES_A_TURN: u32 = 64;
 
 #[cfg(test)]
 mod tests {
-    use media::PlanStore;
     use std::fs;
     use std::path::PathBuf;
 
+    use media::{PlanStore, Scanner};
+
+    use super::super::recording_reader::PIECES_A_TURN;
     use super::*;
     use crate::library::served_folder::Folder;
 
@@ -402,6 +400,13 @@ mod tests {
     struct Scene {
         place: tempfile::TempDir,
         library: Library,
+    }
+
+    fn stream(asset: LibraryAsset) -> Arc<Asset> {
+        match asset {
+            LibraryAsset::Stream(asset) => asset,
+            LibraryAsset::Tracks(asset) => panic!("{}: it has tracks", asset.name),
+        }
     }
 
     impl Scene {
@@ -431,11 +436,13 @@ mod tests {
             assert!(opened.is_growing, "{name}");
             let mut scanner = Box::new(Scanner::new());
             scanner.feed(&CLIP[..BYTES]);
-            self.library.follow(&opened, scanner, BYTES as u64)
+            let reader = RecordingReader::stream(scanner);
+            self.library.follow(&opened, reader, BYTES as u64).map(stream)
         }
 
         fn newest(&self, name: &str) -> Option<Arc<Asset>> {
-            self.library.following.newest(self.library.open_file(name).unwrap().id)
+            let id = self.library.open_file(name).unwrap().id;
+            self.library.following.newest(id).map(stream)
         }
     }
 

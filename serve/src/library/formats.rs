@@ -33,6 +33,11 @@ pub(crate) fn is_transport_stream(name: &str) -> bool {
     has_end(name, TRANSPORT_STREAM)
 }
 
+/// True when the name is that of a format that is played while it is written.
+pub(crate) fn is_recorded_format(name: &str) -> bool {
+    is_transport_stream(name) || has_end(name, MP4)
+}
+
 /// Returns why a media file of this name is not streamed; `None` for files that are not media, and
 /// for those of formats that are streamed.
 pub fn download_only(name: &str) -> Option<String> {

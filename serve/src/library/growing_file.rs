@@ -2,8 +2,9 @@
 //! A recording while it is written: the newest plan and open file, for all sessions.
 //!
 //! Plans are immutable; a growing recording has a sequence of them, each extending the one before
-//! under the same identity. A session switches to the newest when it reaches the end of its plan.
-//! The last plan, made when the recording is complete, ends like that of any file.
+//! under the same identity. A session switches to the newest when it reaches the end of its plan,
+//! one of tracks two seconds before. The last plan, made when the recording is complete, ends like
+//! that of any file.
 //!
 //! A recording is complete when its recorder releases its lock (fcntl_locking(2), of the open
 //! file): `pagewire receive` holds a write lock on each file that it writes, and the kernel
@@ -19,22 +20,40 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::library::asset::Source;
+use crate::library::asset::{LibrarySource, Source};
+use crate::library::track_asset::TrackSource;
+
+/// True once bytes of a recording were lost that addresses of segments refer to. It outlives the
+/// recording.
+#[derive(Clone, Default)]
+pub(crate) struct CutShort(Arc<AtomicBool>);
+
+impl CutShort {
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_so(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Newest state of a recording.
 pub(crate) struct Growth {
-    newest: Mutex<Option<Arc<Source>>>,
+    newest: Mutex<Option<LibrarySource>>,
     asked: Mutex<Instant>,
     /// Time of the last request of a player of HLS or DASH.
     viewed: Mutex<Option<Instant>>,
     /// Time of the last request that waits for the next part.
     watched: Mutex<Option<Instant>>,
+    cut_short: CutShort,
     grown: Notify,
 }
 
@@ -45,17 +64,28 @@ impl Growth {
             asked: Mutex::new(Instant::now()),
             viewed: Mutex::new(None),
             watched: Mutex::new(None),
+            cut_short: CutShort::default(),
             grown: Notify::new(),
         }
     }
 
     /// Returns the newest plan and open file; the last ones once the recording is complete.
-    pub(crate) fn newest(&self) -> Option<Arc<Source>> {
+    pub(crate) fn newest(&self) -> Option<LibrarySource> {
         self.newest.lock().clone()
     }
 
+    /// Returns the newest source of a transport stream.
+    pub(crate) fn newest_stream(&self) -> Option<Arc<Source>> {
+        self.newest()?.stream()
+    }
+
+    /// Returns the newest source of tracks.
+    pub(crate) fn newest_tracks(&self) -> Option<Arc<TrackSource>> {
+        self.newest()?.tracks()
+    }
+
     /// Replaces the newest source. It refers back to this, so `None` breaks the cycle in the end.
-    pub(crate) fn set_newest(&self, newest: Option<Arc<Source>>) {
+    pub(crate) fn set_newest(&self, newest: Option<LibrarySource>) {
         let before = {
             let mut slot = self.newest.lock();
             std::mem::replace(&mut *slot, newest)
@@ -63,6 +93,11 @@ impl Growth {
         // May unmap a file, so it runs without the lock that pacers wait for.
         drop(before);
         self.grown.notify_waiters();
+    }
+
+    /// Returns the mark of a recording that was cut short.
+    pub(crate) fn cut_short(&self) -> &CutShort {
+        &self.cut_short
     }
 
     /// Resolves when a newer plan than at the time of this call is set.

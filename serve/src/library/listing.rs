@@ -20,7 +20,7 @@ use wire::http::path_text;
 use super::segments::is_playlist;
 use super::watch::Librarian;
 use super::{Library, LibraryEntry, State};
-use crate::library::formats::{is_streamed, is_transport_stream};
+use crate::library::formats::{is_recorded_format, is_streamed};
 use crate::library::growing_file::is_recorded;
 use crate::library::served_folder::{Denied, is_hidden};
 
@@ -205,7 +205,7 @@ impl Library {
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let is_part = self.is_part(name);
-        let is_live = !is_part && is_transport_stream(name) && is_recorded(&file);
+        let is_live = !is_part && is_recorded_format(name) && is_recorded(&file);
         let mut entries = self.entries.write();
         let known = entries.get(name);
         if known.is_some_and(|known| {

@@ -28,6 +28,7 @@ mod media_rate;
 pub(crate) mod part_starts;
 mod planning;
 mod queue;
+mod recording_reader;
 mod scans;
 mod segments;
 mod summary;
@@ -330,7 +331,7 @@ impl Library {
         let opened = self.open_file(name)?;
         // A recording whose recorder has just ended is followed until all of it is read. The
         // recorder has left a plan of it in the cache, of another identity.
-        let followed = self.following.newest(opened.id).map(LibraryAsset::Stream);
+        let followed = self.following.newest(opened.id);
         let live = || self.live(&opened.name, &opened.key).filter(|_| !opened.is_growing);
         let live = followed.or_else(live);
         Ok(live.map_or(Known::Unplanned(opened), Known::Asset))
@@ -357,7 +358,7 @@ impl Library {
             return self.planned_elementary(stream);
         }
         if opened.is_growing {
-            return self.following.newest(opened.id).map(LibraryAsset::Stream);
+            return self.following.newest(opened.id);
         }
         self.live(name, key).or_else(|| {
             let asset = LibraryAsset::new(name.clone(), key.clone(), self.cache.plan(key)?);
@@ -467,7 +468,7 @@ impl Library {
 
     fn keep_live(&self, asset: &LibraryAsset) {
         // `Following` owns growing assets and drops them when idle.
-        if asset.stream().is_some_and(|asset| asset.is_growing()) {
+        if asset.growth().is_some() {
             return;
         }
         let mut live = self.live.lock();

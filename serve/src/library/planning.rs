@@ -20,6 +20,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use media::mp4::GrowingMp4;
 use media::store::{modified_ns, random_identity};
 use media::ts::Scanner;
 use media::{AssetPlan, DemuxError, Demuxer, ElementaryDemuxer, PacketPlan, Refusal};
@@ -27,6 +28,7 @@ use rustix::fs::{Advice, SeekFrom, fadvise, seek};
 
 use super::NoAsset;
 use super::formats::is_transport_stream;
+use super::recording_reader::RecordingReader;
 use super::scans::OpenedFile;
 
 /// State of a scan between slices.
@@ -43,6 +45,8 @@ enum Reader {
     Unknown,
     TransportStream(Box<Scanner>),
     Tracks(Demuxer),
+    /// Tracks of a recording.
+    Recording(Box<GrowingMp4>),
     /// Elementary streams of a transport stream that has a plan.
     Elementary(Box<ElementaryDemuxer>),
 }
@@ -52,8 +56,8 @@ pub(super) enum Slice {
     /// More bytes are to be read.
     Unfinished(Progress),
     Over(Box<Result<AssetPlan, NoAsset>>),
-    /// A recording was read to its length at the scan's beginning.
-    Growing(Box<Scanner>),
+    /// So many bytes of a recording were read, all at the scan's beginning.
+    Growing(RecordingReader, u64),
 }
 
 fn over(planned: Result<AssetPlan, NoAsset>) -> Slice {
@@ -104,6 +108,10 @@ impl Progress {
                 let progress = Progress { reader: Reader::Unknown, ..self };
                 progress.advance_tracks(demuxer, opened, done, is_given_up)
             }
+            Reader::Recording(reader) => {
+                let progress = Progress { reader: Reader::Unknown, ..self };
+                progress.advance_recording(reader, opened, done, is_given_up)
+            }
             Reader::Elementary(demuxer) => {
                 let progress = Progress { reader: Reader::Unknown, ..self };
                 let plan = &opened.elementary.as_ref().expect("it chose this reader").plan;
@@ -126,7 +134,7 @@ impl Progress {
         is_given_up: impl Fn() -> bool,
     ) -> Slice {
         if opened.is_growing {
-            // Its tables come last.
+            // Of other formats the tables come last, or the length does.
             return over(Err(NoAsset::CHANGING));
         }
         let begun = Instant::now();
@@ -145,6 +153,32 @@ impl Progress {
         let offset = demuxer.position().max(1);
         done.store(offset, Ordering::Relaxed);
         Slice::Unfinished(Progress { reader: Reader::Tracks(demuxer), offset, ..self })
+    }
+
+    /// Reads the next fragments of a recording.
+    fn advance_recording(
+        self,
+        mut reader: Box<GrowingMp4>,
+        opened: &OpenedFile,
+        done: &AtomicU64,
+        is_given_up: impl Fn() -> bool,
+    ) -> Slice {
+        let begun = Instant::now();
+        let mut left = SLICE_SAMPLES;
+        while left > 0 && begun.elapsed() < SLICE_TIME && !is_given_up() {
+            match reader.advance(&opened.file, opened.key.bytes, PIECE_SAMPLES) {
+                Ok(false) => left = left.saturating_sub(PIECE_SAMPLES),
+                Ok(true) => {
+                    let read = reader.position();
+                    return Slice::Growing(RecordingReader::Tracks(reader), read);
+                }
+                Err(error) => return over(Err(not_demuxed(error))),
+            }
+        }
+        // Not zero, or it would count as a new scan.
+        let offset = reader.position().max(1);
+        done.store(offset, Ordering::Relaxed);
+        Slice::Unfinished(Progress { reader: Reader::Recording(reader), offset, ..self })
     }
 
     /// Reads where the next access units of elementary streams lie.
@@ -226,7 +260,9 @@ impl Progress {
         let slice = slice_end - SLICE_BYTES.min(slice_end);
         self.release_pages(opened, slice..slice + SLICE_BYTES);
         match self.offset == key.bytes {
-            true if opened.is_growing => Slice::Growing(scanner),
+            true if opened.is_growing => {
+                Slice::Growing(RecordingReader::stream(scanner), key.bytes)
+            }
             true => finish(scanner),
             false => unfinished(self, scanner),
         }
@@ -249,6 +285,7 @@ impl Reader {
     /// refused as none.
     fn of(opened: &OpenedFile) -> Reader {
         match Demuxer::of(&opened.file, opened.key.bytes) {
+            Some(Demuxer::Mp4(_)) if opened.is_growing => Reader::Recording(Box::default()),
             Some(demuxer) => Reader::Tracks(demuxer),
             None => Reader::TransportStream(Box::new(Scanner::new())),
         }

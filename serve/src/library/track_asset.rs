@@ -34,13 +34,18 @@ use parking_lot::Mutex;
 use paths::MappedFile;
 
 use super::asset::{Asset, Source};
+use super::growing_file::Growth;
 
 /// A file with a presentation.
 pub(crate) struct TrackAsset {
     /// Name below the served folder, `/`-separated, no leading slash.
     pub(crate) name: String,
     pub(crate) key: PlanKey,
-    pub(crate) presentation: Presentation,
+    pub(crate) presentation: Arc<Presentation>,
+    /// Set while the file is recorded.
+    growth: Option<Arc<Growth>>,
+    /// Due time before which all samples are known; of a whole file `u64::MAX`.
+    settled_ticks: u64,
     source: Mutex<Weak<TrackSource>>,
     /// The transport stream of which these are elementary streams; unset for a file with tracks.
     stream: Option<Arc<Asset>>,
@@ -151,9 +156,44 @@ impl Drop for Chapter {
 }
 
 impl TrackAsset {
-    pub(crate) fn new(name: String, key: PlanKey, presentation: Presentation) -> TrackAsset {
-        let source = Mutex::default();
-        TrackAsset { name, key, presentation, source, stream: None, trick: None }
+    pub(crate) fn new(
+        name: String,
+        key: PlanKey,
+        presentation: impl Into<Arc<Presentation>>,
+    ) -> TrackAsset {
+        let (presentation, source) = (presentation.into(), Mutex::default());
+        TrackAsset {
+            name,
+            key,
+            presentation,
+            growth: None,
+            settled_ticks: u64::MAX,
+            source,
+            stream: None,
+            trick: None,
+        }
+    }
+
+    /// Creates the asset of a recording from the part written so far, whose packets are known
+    /// before this due time.
+    pub(crate) fn growing(self, growth: &Arc<Growth>, settled_ticks: u64) -> TrackAsset {
+        TrackAsset { growth: Some(growth.clone()), settled_ticks, ..self }
+    }
+
+    /// Returns the due time before which packets can be sent, a multiple of a chapter; `u64::MAX`
+    /// for a file that does not grow.
+    pub(crate) fn settled_ticks(&self) -> u64 {
+        self.settled_ticks
+    }
+
+    /// Creates the asset of what is recorded so far, as if no more followed.
+    pub(crate) fn so_far(&self) -> TrackAsset {
+        TrackAsset::new(self.name.clone(), self.key.clone(), self.presentation.clone())
+    }
+
+    /// Returns the newest state of a recording that is written.
+    pub(crate) fn growth(&self) -> Option<&Arc<Growth>> {
+        self.growth.as_ref()
     }
 
     /// Makes the asset of the elementary streams of a transport stream.
@@ -211,13 +251,23 @@ impl TrackAsset {
         self: &Arc<TrackAsset>,
         open: impl FnOnce() -> Result<MappedFile, E>,
     ) -> Result<Arc<TrackSource>, E> {
+        if let Some(newest) = self.growth().and_then(|growth| growth.newest_tracks()) {
+            return Ok(newest);
+        }
         let mut slot = self.source.lock();
         if let Some(source) = slot.upgrade() {
             return Ok(source);
         }
-        let source = TrackSource::new(self.clone(), Arc::new(open()?));
+        let source = self.opened(open()?);
         *slot = Arc::downgrade(&source);
         Ok(source)
+    }
+}
+
+impl TrackAsset {
+    /// Creates a source with this open file, regardless of a recording's newest plan.
+    pub(crate) fn opened(self: &Arc<TrackAsset>, media: MappedFile) -> Arc<TrackSource> {
+        TrackSource::new(self.clone(), Arc::new(media))
     }
 }
 
@@ -233,8 +283,27 @@ impl TrackSource {
         })
     }
 
-    /// Returns the pictures of this file at a scale; `None` where it has none.
+    /// Returns the newest source of a recording; of any other file itself.
+    pub(crate) fn newest(self: &Arc<TrackSource>) -> Arc<TrackSource> {
+        let newest = self.asset.growth().and_then(|growth| growth.newest_tracks());
+        newest.unwrap_or_else(|| self.clone())
+    }
+
+    /// True when both play the same: one source, or a recording at two times.
+    pub(crate) fn is_content_of(self: &Arc<TrackSource>, other: &Arc<TrackSource>) -> bool {
+        Arc::ptr_eq(self, other) || {
+            let first = |source: &TrackSource| source.asset.presentation.tracks()[0].identity;
+            let is_file = |source: &TrackSource| !source.asset.is_trick();
+            is_file(self) && is_file(other) && first(self) == first(other)
+        }
+    }
+
+    /// Returns the pictures of this file at a scale; `None` where it has none, and for a recording,
+    /// whose end is not known.
     pub(crate) fn trick(&self, scale: PlayScale) -> Option<Arc<TrackSource>> {
+        if self.asset.growth().is_some() {
+            return None;
+        }
         let presentation = &self.asset.presentation;
         let choose = || TrickPlan::of_tracks(presentation, scale);
         self.tricks.get(scale, choose, |plan| {

@@ -52,8 +52,21 @@ pub(crate) struct PacedTrack {
     /// Replies to the requests for the current chapter and for the next.
     marks: [Arc<ChapterMark>; 2],
     pub(super) is_over: bool,
+    /// Due time from which the track waits for more of a recording; 0 if it does not wait.
+    awaits_from: u64,
     /// True while trick play omits the track.
     pub(super) is_silent: bool,
+}
+
+/// State of the next packet of a track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// It is in memory, or the track is over.
+    Ready,
+    /// It is to be read.
+    Missing,
+    /// It is to be recorded.
+    Awaited,
 }
 
 impl PacedTrack {
@@ -83,6 +96,7 @@ impl PacedTrack {
             next: 0,
             marks: Default::default(),
             is_over: false,
+            awaits_from: 0,
             is_silent: false,
         }
     }
@@ -134,12 +148,28 @@ impl PacedTrack {
     /// Moves to the first unit that is due at `ticks` or later.
     pub(super) fn seek(&mut self, source: &TrackSource, ticks: u64) {
         let presentation = &source.asset.presentation;
-        self.is_over = ticks >= presentation.duration_ticks();
+        let is_growing = source.asset.growth().is_some();
+        self.is_over = ticks >= presentation.duration_ticks() && !is_growing;
         self.is_silent = false;
         (self.chapter, self.next) = (presentation.chapter_at(ticks), 0);
         (self.current, self.before) = (None, Weak::new());
         self.marks = Default::default();
         (self.begin_ticks, self.paused_ticks) = (Some(ticks), None);
+        self.awaits_from = 0;
+    }
+
+    /// Continues with a longer recording. Samples that came late for what was sent meanwhile are
+    /// left out.
+    pub(super) fn continue_recording(&mut self) {
+        let from = std::mem::take(&mut self.awaits_from);
+        // Not one that begins in its chapter.
+        if self.begin_ticks.is_none() {
+            let before = (from / CHAPTER_TICKS).saturating_sub(1);
+            let chapter = self.chapter.max(u32::try_from(before).unwrap_or(u32::MAX));
+            if std::mem::replace(&mut self.chapter, chapter) != chapter {
+                self.marks = Default::default();
+            }
+        }
     }
 
     fn enter(&mut self, chapter: u32) {
@@ -150,16 +180,22 @@ impl PacedTrack {
     }
 
     /// Makes the next packet available: advances to the following chapters as far as they are in
-    /// memory. Returns false if one is missing; the error is the reason why it cannot be read.
+    /// memory. The error is the reason why one cannot be read.
     pub(super) fn make_ready(
         &mut self,
         source: &Arc<TrackSource>,
         limit_ticks: u64,
         readers: &PrefetchHandle,
-    ) -> Result<bool, String> {
+    ) -> Result<Readiness, String> {
+        let settled = source.asset.settled_ticks();
         while !self.is_over {
             if self.current.is_none() {
-                let Some(chapter) = self.obtain(source, 0, readers)? else { return Ok(false) };
+                if u64::from(self.chapter) * CHAPTER_TICKS >= settled {
+                    self.awaits_from = settled;
+                    return Ok(Readiness::Awaited);
+                }
+                let chapter = self.obtain(source, 0, readers)?;
+                let Some(chapter) = chapter else { return Ok(Readiness::Missing) };
                 if let Some(ticks) = self.begin_ticks.take() {
                     self.next = chapter.layout.unit_due(ticks);
                 }
@@ -171,15 +207,20 @@ impl PacedTrack {
             if self.next < layout.packets() {
                 // A unit that is due before the limit is sent whole.
                 self.is_over = self.next >= layout.unit_due(limit_ticks);
-                return Ok(true);
+                return Ok(Readiness::Ready);
             }
+            let end = limit_ticks.min(settled);
             let following = self.following(source);
-            match following.filter(|&next| u64::from(next) * CHAPTER_TICKS < limit_ticks) {
+            match following.filter(|&next| u64::from(next) * CHAPTER_TICKS < end) {
                 Some(following) => self.enter(following),
+                None if settled < limit_ticks => {
+                    self.awaits_from = settled;
+                    return Ok(Readiness::Awaited);
+                }
                 None => self.is_over = true,
             }
         }
-        Ok(true)
+        Ok(Readiness::Ready)
     }
 
     /// Returns the next chapter with packets; a gap in the track has chapters without any.
@@ -196,7 +237,9 @@ impl PacedTrack {
         readers: &PrefetchHandle,
     ) -> Result<Option<Arc<Chapter>>, String> {
         let chapter = if ahead == 0 { Some(self.chapter) } else { self.following(source) };
-        let Some(chapter) = chapter else { return Ok(None) };
+        let settled = source.asset.settled_ticks();
+        let is_whole = |chapter: &u32| u64::from(*chapter) * CHAPTER_TICKS < settled;
+        let Some(chapter) = chapter.filter(is_whole) else { return Ok(None) };
         let key = ChapterKey { track: self.index, chapter };
         let mark = &self.marks[ahead];
         if let Some(answer) = mark.answer() {
@@ -221,12 +264,13 @@ impl PacedTrack {
         }
         let begins = u64::from(self.chapter) * CHAPTER_TICKS;
         let layout = self.current.as_ref().map(|chapter| &chapter.layout);
-        match layout {
-            Some(layout) if self.next < layout.packets() => Some(layout.ticks(self.next)),
+        let next = match layout {
+            Some(layout) if self.next < layout.packets() => layout.ticks(self.next),
             // The next chapter begins at this time at the earliest.
-            Some(_) => Some(begins + CHAPTER_TICKS),
-            None => Some(self.begin_ticks.or(self.paused_ticks).unwrap_or(begins)),
-        }
+            Some(_) => begins + CHAPTER_TICKS,
+            None => self.begin_ticks.or(self.paused_ticks).unwrap_or(begins),
+        };
+        Some(next.max(self.awaits_from))
     }
 
     fn values(&self) -> RtpValues {

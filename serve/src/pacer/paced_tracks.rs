@@ -18,12 +18,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use media::TICKS_PER_SECOND;
 use media::payload::PACKET_BYTES_MAX;
+use media::tracks::CHAPTER_TICKS;
 use paths::SendError;
 
 use super::media_target::BACKLOG_MAX;
 use super::paced_stream::{Step, StreamEnd};
-use super::paced_track::PacedTrack;
+use super::paced_track::{PacedTrack, Readiness};
 use super::{CATCH_UP, Tools};
 use crate::library::track_asset::{TrackAsset, TrackSource};
 use crate::play::{MediaClock, PacketTrace, Shift, Speed};
@@ -45,6 +47,10 @@ pub(crate) struct PacedTracks {
     playing: bool,
     /// Due time before which packets are sent.
     limit_ticks: u64,
+    /// Time since which a recording that ran dry has not had enough to play again.
+    starved: Option<Instant>,
+    /// Time for which it had nothing, less that by which gaps were shortened since.
+    waited: Duration,
     /// Set while a client traces it.
     pub(super) trace: Option<Box<PacketTrace>>,
     /// Number of the current PLAY.
@@ -102,6 +108,8 @@ impl PacedTracks {
             stopped_at: 0,
             playing: false,
             limit_ticks: 0,
+            starved: None,
+            waited: Duration::ZERO,
             trace: None,
             play: 0,
             waits: 0,
@@ -130,10 +138,12 @@ impl PacedTracks {
     /// Starts to play.
     pub(super) fn play_from(&mut self, start: TrackStart) {
         self.stop();
-        self.source = start.source;
+        self.source = start.source.newest();
         (self.limit_ticks, self.speed) = (start.limit_ticks, start.speed);
+        (self.starved, self.waited) = (None, Duration::ZERO);
         let asset = &self.source.asset;
         for track in &mut self.tracks {
+            track.continue_recording();
             track.link.note_play(self.play, Shift::default());
             let Some(index) = asset.index_of(track.own) else {
                 track.silence();
@@ -208,20 +218,25 @@ impl PacedTracks {
         (wake, overslept): (Instant, Duration),
         tools: &mut Tools,
     ) -> Step {
+        self.take_newest();
         let mut all_are_ready = true;
         for track in &mut self.tracks {
             match track.make_ready(&self.source, self.limit_ticks, &tools.readers) {
-                Ok(is_ready) => all_are_ready &= is_ready,
+                Ok(readiness) => all_are_ready &= readiness != Readiness::Missing,
                 Err(reason) => return self.broken(&reason),
             }
         }
         if self.tracks.iter().all(|track| track.is_over) {
             return Step::Ended(StreamEnd::Finished);
         }
+        if let Some(step) = self.await_more(now) {
+            return step;
+        }
         if !all_are_ready && self.clock.is_none() {
             return Step::Wait;
         }
         let clock = self.clock_at(now, tools);
+        let clock = self.without_gap(clock, now);
         let lead = self.tracks.iter().map(|track| track.lead(tools.burst)).max();
         let lead = lead.unwrap_or_default();
         // After a stall a step sends at most a burst, or more if the processor was preempted.
@@ -235,11 +250,12 @@ impl PacedTracks {
             let is_last = horizon >= self.limit_ticks;
             while !track.is_over && track.next_ticks().is_some_and(|due| is_last || due < horizon) {
                 match track.make_ready(&self.source, self.limit_ticks, &tools.readers) {
-                    Ok(true) => {}
-                    Ok(false) => {
+                    Ok(Readiness::Ready) => {}
+                    Ok(Readiness::Missing) => {
                         is_missing = true;
                         break;
                     }
+                    Ok(Readiness::Awaited) => break,
                     Err(reason) => return self.broken(&reason),
                 }
                 let watched = (clock, self.trace.as_deref_mut());
@@ -278,6 +294,54 @@ impl PacedTracks {
         }
         let due = clock.moment_of(self.position());
         Step::Sent { due: due.checked_sub(lead).unwrap_or(due) }
+    }
+
+    /// Switches to the newest plan of a recording, in good time: its chapters are laid out anew.
+    fn take_newest(&mut self) {
+        let settled = self.source.asset.settled_ticks();
+        let is_near = settled <= self.position().saturating_add(NEWEST_AHEAD_TICKS);
+        if !is_near && self.starved.is_none() {
+            return;
+        }
+        let newest = self.source.newest();
+        if !Arc::ptr_eq(&newest, &self.source) {
+            self.tracks.iter_mut().for_each(PacedTrack::continue_recording);
+            self.source = newest;
+        }
+    }
+
+    /// Waits for more of a recording whose known packets were sent. After it has run dry it waits
+    /// for some seconds of media, so that a viewer who has caught up stops once and not at every
+    /// fragment. The clock stops meanwhile.
+    fn await_more(&mut self, now: Instant) -> Option<Step> {
+        let (settled, at) = (self.source.asset.settled_ticks(), self.position());
+        let wanted = if self.starved.is_some() { CUSHION_TICKS } else { 1 };
+        if settled >= self.limit_ticks || settled.saturating_sub(at) >= wanted {
+            let since = self.starved.take();
+            self.waited +=
+                since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            return None;
+        }
+        self.starved.get_or_insert(now);
+        if let Some(clock) = self.clock.take() {
+            self.sent_until = Some(clock.moment_of(at));
+            self.stopped_at = at;
+        }
+        Some(Step::Sent { due: now + LOOK_EVERY })
+    }
+
+    /// Shortens a gap in the times of a recording by the time for which the session has waited for
+    /// more of it: the recorder was silent for the same reason.
+    fn without_gap(&mut self, clock: MediaClock, now: Instant) -> MediaClock {
+        let ahead = clock.moment_of(self.position()).saturating_duration_since(now);
+        let skipped = ahead.saturating_sub(GAP_LEFT).min(self.waited);
+        let moment = clock.moment.checked_sub(skipped).filter(|_| !skipped.is_zero());
+        let Some(moment) = moment else { return clock };
+        self.waited -= skipped;
+        let clock = MediaClock { moment, ..clock };
+        self.tracks.iter().for_each(|track| track.link.start_clock(clock));
+        self.clock = Some(clock);
+        clock
     }
 
     fn broken(&self, reason: &str) -> Step {
@@ -367,6 +431,15 @@ fn packets_per_s(source: &TrackSource, own: usize) -> u64 {
     bytes / PACKET_BYTES_MAX as u64 + 1
 }
 
+/// Media left at which a session looks for a newer plan of a recording: the chapter that is sent
+/// and the next.
+const NEWEST_AHEAD_TICKS: u64 = 2 * CHAPTER_TICKS;
+/// Media of a recording to wait for after running dry: more than one fragment.
+const CUSHION_TICKS: u64 = 3 * TICKS_PER_SECOND;
+/// Time that is left of a gap.
+const GAP_LEFT: Duration = Duration::from_secs(1);
+/// Interval at which the recording of a waiting viewer is checked.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most media that a session sends ahead: a burst, and the lead of departure times.
 const AHEAD_MAX: Duration = Duration::from_millis(250);
 

@@ -168,7 +168,7 @@ impl Posters {
     ) -> Outcome {
         let shared = &self.shared;
         self.available()?;
-        if asset.stream().is_some_and(|stream| stream.continues()) {
+        if asset.continues() {
             return Err(NoAsset::Refused(CONTINUES.to_owned()));
         }
         let name = PictureName::new(asset.key(), kind);

@@ -34,13 +34,13 @@ impl RtspConnection {
                 })
             }
             LibraryAsset::Tracks(asset) => {
-                let presentation = &asset.presentation;
+                let (presentation, ends) = (&asset.presentation, asset.growth().is_none());
                 let description = Description {
                     name: asset.title(),
                     origin: self.local.ip().to_canonical(),
                     id: u64::from(presentation.tracks()[0].identity.ssrc),
                     version: version(&asset.key),
-                    duration: Some(duration_of(named_end_ticks(presentation))),
+                    duration: ends.then(|| duration_of(named_end_ticks(presentation))),
                     bits_per_second: presentation.bits_per_second(),
                 };
                 let tracks = presentation.tracks().iter().enumerate();

@@ -148,7 +148,7 @@ impl SessionControl {
         (entry, end_ticks): (Option<Entry>, Option<u64>),
     ) -> (SampleSpan, Option<TrackPlace>) {
         let kept = match &self.span {
-            PlaySpan::Samples(span) if Arc::ptr_eq(&span.source, source) => Some(span),
+            PlaySpan::Samples(span) if source.is_content_of(&span.source) => Some(span),
             _ => None,
         };
         let kept_end = || kept.map_or(u64::MAX, |span| span.end_ticks);

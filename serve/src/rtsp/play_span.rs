@@ -106,7 +106,8 @@ impl PlaySpan {
             PlaySpan::Samples(span) => {
                 let due = progress.clock.map(|clock| clock.ticks_at(Instant::now()));
                 let due = due.unwrap_or(span.next_ticks);
-                span.set_next(due.min(span.source.asset.presentation.duration_ticks()));
+                let newest = span.source.newest();
+                span.set_next(due.min(newest.asset.presentation.duration_ticks()));
             }
         }
         span
@@ -125,7 +126,11 @@ impl PlaySpan {
                 (plan.duration_ticks(), plan.ticks(span.end.min(plan.packets())))
             }
             PlaySpan::Samples(span) => {
-                (span.source.asset.presentation.duration_ticks(), span.end_ticks)
+                let asset = &span.source.newest().asset;
+                if asset.growth().is_some() {
+                    return span.end_ticks < u64::MAX;
+                }
+                (asset.presentation.duration_ticks(), span.end_ticks)
             }
         };
         is_before_end(end_ticks, all_ticks)
@@ -230,7 +235,7 @@ impl SampleSpan {
     }
 
     fn times(&self) -> (Duration, Option<Duration>) {
-        let asset = &self.source.asset;
+        let asset = &self.source.newest().asset;
         let (presentation, timeline) = (&asset.presentation, asset.timeline());
         let is_backwards = timeline.scale().is_backwards();
         let in_file = |shown: i64| timeline.file_ticks(shown.max(0) as u64);
@@ -242,7 +247,8 @@ impl SampleSpan {
             end => in_file(presentation.presented_of_due(end)),
         };
         let end = if is_backwards { end.min(start) } else { end.max(start) };
-        (duration_of(start), Some(duration_of(end)))
+        let is_open = asset.growth().is_some() && self.end_ticks == u64::MAX;
+        (duration_of(start), (!is_open).then(|| duration_of(end)))
     }
 }
 

@@ -128,7 +128,7 @@ impl SampleSpan {
 
     /// Returns the due time at which sending ends.
     fn last_ticks(&self) -> u64 {
-        self.source.asset.presentation.duration_ticks().min(self.end_ticks)
+        self.source.newest().asset.presentation.duration_ticks().min(self.end_ticks)
     }
 
     fn file_ticks(&self) -> u64 {

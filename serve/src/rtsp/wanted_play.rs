@@ -67,13 +67,17 @@ impl WantedPlay {
         let pictures = if scale.is_normal() { None } else { pictures(session, scale).await };
         let media = match (pictures, &session.content) {
             (Some(source), content) => samples(&source, content, asked),
-            (None, content @ SessionContent::Tracks(source)) => samples(source, content, asked),
+            (None, content @ SessionContent::Tracks(source)) => {
+                samples(&source.newest(), content, asked)
+            }
             (None, SessionContent::Stream(source)) => packets(source, session, asked).await,
         };
         let media = media.ok_or(Status::InvalidRange)?;
         let (scale, is_live) = match &media {
             WantedMedia::Packets { source, .. } => (PlayScale::ONE, source.asset.continues()),
-            WantedMedia::Samples { source, .. } => (source.asset.timeline().scale(), false),
+            WantedMedia::Samples { source, .. } => {
+                (source.asset.timeline().scale(), source.asset.growth().is_some())
+            }
         };
         // Packets that a live source has not produced yet cannot be sent faster.
         let speed = asked.speed.filter(|_| !is_live).map_or(Speed::ONE, Speed::nearest);
@@ -106,7 +110,7 @@ impl WantedPlay {
         match (&self.media, span) {
             (WantedMedia::Packets { .. }, PlaySpan::Packets(_)) => true,
             (WantedMedia::Samples { source, .. }, PlaySpan::Samples(span)) => {
-                Arc::ptr_eq(source, &span.source)
+                source.is_content_of(&span.source)
             }
             _ => false,
         }
@@ -138,7 +142,7 @@ fn samples(
     asked: &PlayRequest,
 ) -> Option<WantedMedia> {
     let announced_ticks = match content {
-        SessionContent::Tracks(whole) => named_end_ticks(&whole.asset.presentation),
+        SessionContent::Tracks(whole) => named_end_ticks(&whole.newest().asset.presentation),
         SessionContent::Stream(_) => 0,
     };
     let range = match asked.range {
@@ -163,7 +167,7 @@ async fn pictures(session: &Arc<StreamSession>, scale: PlayScale) -> Option<Arc<
         SessionContent::Tracks(source) => {
             let leading = source.asset.leading_index();
             let has_it = session.streams().iter().any(|stream| stream.track == leading);
-            has_it.then(|| source.trick(scale)).flatten()
+            has_it.then(|| source.newest().trick(scale)).flatten()
         }
     });
     made.await.ok().flatten()

@@ -18,6 +18,8 @@
 //! | `~R/live.m3u8`, `~R/live/0.ts` | media playlist of a recording, its first segment |
 //! | `~R/live/0.1.ts` | second part of this segment |
 //! | `~R.mpd` | description of a recording |
+//! | `~R/live/1-2.m3u8` | media playlist of tracks 1 and 2 of a recording in MP4 |
+//! | `~R/live/1-2/init.mp4`, `~R/live/1-2/0.m4s` | their initialization section and first segment |
 //! | `~R/live/1-7.mp4` | initialization section of stream 1 in the period from segment 7 on |
 //! | `~R/live/1-7-900000.m4s` | its fragment that starts at this time |
 //! | `~I/media.ts` | the transport stream, whose byte ranges are segments |
@@ -75,6 +77,10 @@ pub(crate) enum WebItem {
     /// A part of a segment.
     LivePart(usize, usize),
     LiveManifest,
+    /// The same as those without `Live`, of a recording with tracks.
+    LiveTracksPlaylist(TrackList),
+    LiveTracksInit(TrackList),
+    LiveTracksSegment(TrackList, usize),
     /// Initialization section of a stream (its index) in the period that begins with a segment.
     LiveInit(usize, usize),
     /// Fragment of a stream in a period, likewise, that starts at this time.
@@ -134,6 +140,9 @@ pub(crate) fn parse(path: &str) -> Option<WebAddress<'_>> {
     if let Some((file, identity)) = path.strip_suffix(".mpd").and_then(identity_of) {
         return Some(WebAddress { file, identity: Some(identity), item: WebItem::LiveManifest });
     }
+    if let Some(found) = tracks_of_recording(before, name) {
+        return Some(found);
+    }
     // The identity is followed by one name, or by two.
     let one = identity_of(before).map(|(file, identity)| (file, identity, None));
     let two = || {
@@ -188,6 +197,27 @@ pub(crate) fn parse(path: &str) -> Option<WebAddress<'_>> {
     Some(WebAddress { file, identity: Some(identity), item })
 }
 
+/// Reads the address of an item of a recording with tracks, whose last part is `name`.
+fn tracks_of_recording<'a>(before: &'a str, name: &str) -> Option<WebAddress<'a>> {
+    let (stem, extension) = name.rsplit_once('.')?;
+    let (before, item) = match before.strip_suffix("/live") {
+        Some(before) if extension == "m3u8" => {
+            (before, WebItem::LiveTracksPlaylist(TrackList::parse(stem)?))
+        }
+        _ => {
+            let (before, list) = before.rsplit_once('/')?;
+            let (before, list) = (before.strip_suffix("/live")?, TrackList::parse(list)?);
+            match (stem, extension) {
+                ("init", "mp4") => (before, WebItem::LiveTracksInit(list)),
+                (number, "m4s") => (before, WebItem::LiveTracksSegment(list, whole(number)?)),
+                _ => return None,
+            }
+        }
+    };
+    let (file, identity) = identity_of(before)?;
+    Some(WebAddress { file, identity: Some(identity), item })
+}
+
 /// Splits a path without a leading slash into the name of a file and an identity of its content.
 pub(crate) fn identity_of(path: &str) -> Option<(&str, &str)> {
     let (file, identity) = path.rsplit_once('/')?;
@@ -220,7 +250,17 @@ impl WebItem {
     pub(crate) fn is_live(&self) -> bool {
         let is_hls =
             matches!(self, WebItem::LivePlaylist | WebItem::LiveSegment(_) | WebItem::LivePart(..));
-        is_hls || self.is_live_dash() && *self != WebItem::Manifest
+        is_hls || self.is_live_tracks() || self.is_live_dash() && *self != WebItem::Manifest
+    }
+
+    /// True for an item that only a recording with tracks has.
+    fn is_live_tracks(&self) -> bool {
+        matches!(
+            self,
+            WebItem::LiveTracksPlaylist(_)
+                | WebItem::LiveTracksInit(_)
+                | WebItem::LiveTracksSegment(..)
+        )
     }
 
     /// True for an item of DASH that only a recording has.
@@ -301,6 +341,9 @@ impl fmt::Display for WebItem {
             WebItem::LiveSegment(number) => write!(f, "live/{number}.ts"),
             WebItem::LivePart(segment, part) => write!(f, "live/{segment}.{part}.ts"),
             WebItem::LiveManifest => f.write_str("mpd"),
+            WebItem::LiveTracksPlaylist(list) => write!(f, "live/{list}.m3u8"),
+            WebItem::LiveTracksInit(list) => write!(f, "live/{list}/init.mp4"),
+            WebItem::LiveTracksSegment(list, number) => write!(f, "live/{list}/{number}.m4s"),
             WebItem::LiveInit(stream, period) => write!(f, "live/{}-{period}.mp4", stream + 1),
             WebItem::LiveFragment(stream, period, start) => {
                 write!(f, "live/{}-{period}-{start}.m4s", stream + 1)
@@ -339,6 +382,9 @@ mod tests {
             ("live/12.ts", WebItem::LiveSegment(12)),
             ("live/12.3.ts", WebItem::LivePart(12, 3)),
             ("live/1-2.mp4", WebItem::LiveInit(0, 2)),
+            ("live/1-2.m3u8", WebItem::LiveTracksPlaylist(TrackList(vec![0, 1]))),
+            ("live/2/init.mp4", WebItem::LiveTracksInit(TrackList(vec![1]))),
+            ("live/1-2/17.m4s", WebItem::LiveTracksSegment(TrackList(vec![0, 1]), 17)),
             ("live/2-7-900000.m4s", WebItem::LiveFragment(1, 7, 900_000)),
         ] {
             let path = format!("/films/a.mp4/~{identity}/{below}");
@@ -386,6 +432,12 @@ mod tests {
             "/a.mp4/~1-2-3.1/1/2/3.m4s",
             "/a.mp4/~1-2-3.1/ts/1.m4s",
             "/a.mp4/~1-2-3.1/live/1.2.3.ts",
+            "/a.mp4/~1-2-3.1/live/0.m3u8",
+            "/a.mp4/~1-2-3.1/live/1-2-3.m3u8",
+            "/a.mp4/~1-2-3.1/live/1-2/01.m4s",
+            "/a.mp4/~1-2-3.1/live/0/init.mp4",
+            "/a.mp4/~1-2-3.1/live/1/init.m4s",
+            "/a.mp4/~1-2-3.1/live/1/2/0.m4s",
             "/a.mp4/~1-2-3.1/live/1.02.ts",
             "/a.mp4/~1-2-3.1/live/1..ts",
             "/a.mp4/~1-2-3.1/live.mpd",

@@ -23,11 +23,13 @@ use super::item_response::{NO_CIPHER_OF_DASH, REVALIDATED, kind, made, may_chang
 use super::live::LiveAsset;
 use super::live_dash;
 use super::live_reload::ReloadQuery;
+use super::live_tracks::LiveTracks;
 use super::protection::SegmentCipher;
 use super::recording_snapshot::RecordingSnapshot;
 use super::side_cars::side_cars;
 use super::title::Title;
 use super::ts_form::TsForm;
+use super::web_asset::WebAsset;
 use super::web_assets::{WebAssets, WebSource};
 use crate::http::open_files::{FileContent, OpenFile};
 use crate::library::{Library, NoAsset};
@@ -62,6 +64,12 @@ fn over(request: &Request, now: SystemTime) -> Response {
     error(request, 410, what, now)
 }
 
+/// The file of a recording has become shorter than its segments.
+fn cut_short(request: &Request, now: SystemTime) -> Response {
+    let what = "the recording was cut short; load master.m3u8 or manifest.mpd again";
+    error(request, 410, what, now)
+}
+
 /// Client of an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AskedBy<'a> {
@@ -91,6 +99,9 @@ pub(crate) async fn answer(
             if is_other || !live.is_of(&file) {
                 return (over(request, now), file);
             }
+            if live.was_cut_short() {
+                return (cut_short(request, now), file);
+            }
             let recording = RecordingSnapshot { live, asset, file };
             let by = (web, peer);
             let (response, copy) = live_dash::answer(request, address, &recording, by, now).await;
@@ -98,6 +109,10 @@ pub(crate) async fn answer(
         }
         Ok(WebSource::Live(live, _)) => {
             return (of_recording(request, address, &live, &file, now), file);
+        }
+        Ok(WebSource::LiveTracks(live, plan)) => {
+            let by = ((item, form), web, peer);
+            return of_tracks(request, address, (live, plan, file), by, now).await;
         }
         Ok(WebSource::Over) => return (over(request, now), file),
         Err(reason) => return (refused(request, &reason, now), file),
@@ -188,6 +203,9 @@ fn of_recording(
     if address.identity.is_some_and(|asked| asked != live.identity()) || !live.is_of(file) {
         return over(request, now);
     }
+    if live.was_cut_short() {
+        return cut_short(request, now);
+    }
     let item = &address.item;
     let query = ReloadQuery::parse(request.query.as_deref()).unwrap_or_default();
     let parts = live.state().parts(live.identity(), item, query.is_update);
@@ -195,14 +213,62 @@ fn of_recording(
         return error(request, 404, "the recording has no such segment, or none yet", now);
     };
     if parts.ranges.iter().any(|range| range.end > file.entity().bytes) {
-        let what = "the recording was cut short; load master.m3u8 again";
-        return error(request, 410, what, now);
+        return cut_short(request, now);
     }
     let text = crc32fast::hash(&parts.head);
     let etag = format!("\"{}/{item}-{text:x}\"", live.identity());
     let entity =
         Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
     made(request, &entity, parts, item, now)
+}
+
+/// Returns the answer with an item of a recording of tracks, and the file that has its bytes.
+async fn of_tracks(
+    request: &Request,
+    address: &WebAddress<'_>,
+    (live, plan, file): (Arc<LiveTracks>, Arc<WebAsset>, Arc<OpenFile>),
+    (asked, web, peer): ((&WebItem, TsForm), &WebAssets, IpAddr),
+    now: SystemTime,
+) -> (Response, Arc<OpenFile>) {
+    if address.identity.is_some_and(|asked| asked != live.identity()) || !live.is_of(&file) {
+        return (over(request, now), file);
+    }
+    let item = &address.item;
+    if live.was_cut_short() || live.is_cut_short(&plan, &file) {
+        // The file may have been opened before it grew.
+        if !live.was_cut_short() && !file.is_unchanged() {
+            return (refused(request, &NoAsset::CHANGING, now), file);
+        }
+        return (cut_short(request, now), file);
+    }
+    let mut source = file.clone();
+    let parts = match live.item(item, &plan) {
+        None => live.text(asked, &plan, now).map(ItemParts::of_text),
+        Some(whole) if plan.is_copied(&whole) => {
+            let named = (
+                format!("{}/~{}/{item}", address.file, live.identity()),
+                plan.copied_bytes(&whole),
+            );
+            let (made, media) = (plan.clone(), file.clone());
+            match web.copies.get(named, peer, move || made.copied(&whole, &media)).await {
+                Ok(copy) => {
+                    source = copy;
+                    Some(ItemParts::of_file(source.entity().bytes))
+                }
+                Err(reason) => return (refused(request, &reason, now), file),
+            }
+        }
+        Some(whole) => web.made_parts.get(&plan, &whole),
+    };
+    let Some(parts) = parts else {
+        let what = "the recording has no such segment, or none yet";
+        return (error(request, 404, what, now), file);
+    };
+    let text = crc32fast::hash(&parts.head);
+    let etag = format!("\"{}/{item}-{text:x}\"", live.identity());
+    let entity =
+        Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
+    (made(request, &entity, parts, item, now), source)
 }
 
 /// Returns the answer with the playlist or description of a title of several files.

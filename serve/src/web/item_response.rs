@@ -47,14 +47,17 @@ pub(super) fn kind(item: &WebItem) -> &'static str {
         | WebItem::Segment(..)
         | WebItem::KeyFrame(_)
         | WebItem::LiveInit(..)
-        | WebItem::LiveFragment(..) => "media.mp4",
+        | WebItem::LiveFragment(..)
+        | WebItem::LiveTracksInit(_)
+        | WebItem::LiveTracksSegment(..) => "media.mp4",
         WebItem::Master
         | WebItem::Playlist(_)
         | WebItem::KeyPlaylist
         | WebItem::TsPlaylist(_)
         | WebItem::TsKeyPlaylist(_)
         | WebItem::SubtitlePlaylist(_)
-        | WebItem::LivePlaylist => "media.m3u8",
+        | WebItem::LivePlaylist
+        | WebItem::LiveTracksPlaylist(_) => "media.m3u8",
         WebItem::SubtitleSegment(..) | WebItem::SubtitleFile(_) | WebItem::Thumbnails => {
             "media.vtt"
         }
@@ -122,6 +125,7 @@ pub(super) fn may_change(item: &WebItem) -> bool {
             | WebItem::Player
             | WebItem::LivePlaylist
             | WebItem::LiveManifest
+            | WebItem::LiveTracksPlaylist(_)
             | WebItem::Poster
             | WebItem::Thumbnails
             | WebItem::ThumbnailSheet(_)

@@ -28,6 +28,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use media::plan::{PlanKey, RtpIdentity};
 use media::{GrowingSegments, RecordedStarts};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -38,20 +39,27 @@ use super::media_playlist::TICKS_PER_US;
 use super::shown_tracks::shown;
 use crate::http::open_files::OpenFile;
 use crate::library::asset::Asset;
-use crate::library::growing_file::Growth;
+use crate::library::growing_file::{CutShort, Growth};
 
 /// A recording as HLS.
 pub(crate) struct LiveAsset {
     identity: String,
     /// Empty once it is whole, or no longer followed.
     growth: Weak<Growth>,
+    cut_short: CutShort,
     state: Mutex<LiveState>,
     pub(super) dash: LiveDash,
 }
 
 /// Returns the identity of a recording in addresses.
-pub(super) fn live_identity(asset: &Asset) -> String {
-    format!("{:x}-0-{:x}.{VERSION}", asset.key.inode, asset.plan.identity().ssrc)
+pub(super) fn live_identity(key: &PlanKey, identity: RtpIdentity) -> String {
+    format!("{:x}-0-{:x}.{VERSION}", key.inode, identity.ssrc)
+}
+
+/// True when a recording of this identity is in this file.
+pub(super) fn has_inode(file: &OpenFile, identity: &str) -> bool {
+    let inode = |text: &str| text.split('-').next().map(str::to_owned);
+    inode(file.entity().etag.trim_matches('"')) == inode(identity)
 }
 
 impl LiveAsset {
@@ -65,8 +73,9 @@ impl LiveAsset {
         let (Some(segments), Some(starts)) = (segments, asset.starts()) else { return Ok(None) };
         let state = LiveState::recording(segments, shown(asset, file)?);
         let live = LiveAsset {
-            identity: live_identity(asset),
+            identity: live_identity(&asset.key, asset.plan.identity()),
             growth: asset.growth().map_or_else(Weak::new, Arc::downgrade),
+            cut_short: asset.growth().map(|growth| growth.cut_short().clone()).unwrap_or_default(),
             state: Mutex::new(state),
             dash: LiveDash::default(),
         };
@@ -99,8 +108,12 @@ impl LiveAsset {
 
     /// True when this is its file.
     pub(super) fn is_of(&self, file: &OpenFile) -> bool {
-        let inode = |text: &str| text.split('-').next().map(str::to_owned);
-        inode(file.entity().etag.trim_matches('"')) == inode(&self.identity)
+        has_inode(file, &self.identity)
+    }
+
+    /// True when its file has lost bytes, also if it has others since.
+    pub(super) fn was_cut_short(&self) -> bool {
+        self.cut_short.is_so()
     }
 
     /// Returns its newest state while it is written.
@@ -131,6 +144,7 @@ impl LiveAsset {
         LiveAsset {
             identity: String::new(),
             growth: Arc::downgrade(growth),
+            cut_short: CutShort::default(),
             state: Mutex::new(state),
             dash: LiveDash::default(),
         }

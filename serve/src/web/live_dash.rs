@@ -39,6 +39,7 @@ use super::item_response::{kind, made, refused};
 use super::live_manifest::{self, Described};
 use super::live_media::LiveMedia;
 use super::live_state::LiveState;
+use super::mpd_elements;
 use super::web_assets::WebAssets;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
@@ -51,7 +52,7 @@ const SILENT_SEGMENTS: usize = 2;
 
 /// Time after the last dynamic description during which the address of the file's own description
 /// returns that of the recording: some players do not continue at the address that it names.
-const FOLLOWED: Duration = Duration::from_secs(30);
+pub(super) const FOLLOWED: Duration = Duration::from_secs(30);
 
 /// Streams of a recording that are named as left out: maps may name new ones for days.
 const NAMED_MAX: usize = 64;
@@ -213,7 +214,7 @@ fn text<M: LiveMedia>(media: &M, now: SystemTime) -> Result<String, NoAsset> {
         state.text = Some(DashText { listed, text });
     }
     let text = state.text.as_ref().map_or("", |text| &text.text);
-    Ok([text, &live_manifest::end(now)].concat())
+    Ok([text, &mpd_elements::end(now)].concat())
 }
 
 /// Returns a fragment.

@@ -11,23 +11,20 @@
 //! stays when the recording is whole and the file has another description. It lies beside the
 //! file's: some players resolve all addresses against its folder, others do not.
 //!
-//! Sources: ISO/IEC 23009-1 §5.3.1 (MPD), §5.3.2 (periods), §5.3.9.6 (SegmentTimeline), §5.15
-//! (Location), §5.8.4.11 (UTCTiming).
+//! Sources: ISO/IEC 23009-1 §5.3.1 (MPD), §5.3.2 (periods), §5.3.9.6 (SegmentTimeline).
 //! Does not cut.
 
 use std::fmt::Write;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use jiff::Timestamp;
 use media::tracks::{Display, TrackMedia as Kind};
 use media::{FragmentPeriod, GrowingFragment, GrowingFragments, PeriodTrack, TICKS_PER_SECOND};
 
-use super::manifest::{PROFILES, begin_representation, write_entries, write_role};
+use super::mpd_elements::{
+    DynamicTimes, begin_representation, write_beginning, write_entries, write_role,
+};
 use super::names::Language;
-
-/// Target durations by which players stay behind the last segment, as those of HLS do.
-const DELAY_TARGETS: u64 = 3;
 
 /// Units of the starts of periods.
 const PERIOD_UNITS: u64 = 90_000;
@@ -54,8 +51,8 @@ struct ListedTrack<'a> {
     fragments: &'a [GrowingFragment],
 }
 
-/// Returns the description but its end ([`end`]), published `now`; `None` without a fragment.
-/// Writing to a String cannot fail.
+/// Returns the description but its end ([`super::mpd_elements::end`]), published `now`; `None`
+/// without a fragment. Writing to a String cannot fail.
 pub(super) fn text(described: &Described<'_>, now: SystemTime) -> Option<String> {
     let Described { target_s, identity, ref listed, .. } = *described;
     let numbered = |&fragments| {
@@ -81,52 +78,18 @@ pub(super) fn text(described: &Described<'_>, now: SystemTime) -> Option<String>
         (longest * 1000).div_ceil(one.track.timescale.into())
     };
     let longest_s = all().map(longest).max()? as f64 / 1000.0;
+    let listed_s = match listed.start {
+        0 => described.listed_s as f64,
+        _ => end_s - start_s,
+    };
     let mut text = String::with_capacity(4096);
-    text.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let _ = write!(
-        text,
-        "<MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\" profiles=\"{PROFILES}\" type=\"{}\" \
-         availabilityStartTime=\"{}\" publishTime=\"{}\"",
-        if described.is_complete { "static" } else { "dynamic" },
-        date(described.began),
-        date(now),
-    );
-    if described.is_complete {
-        let _ = write!(text, " mediaPresentationDuration=\"PT{end_s:.3}S\"");
-    } else {
-        let listed_s = match listed.start {
-            0 => described.listed_s as f64,
-            _ => end_s - start_s,
-        };
-        let _ = write!(
-            text,
-            " minimumUpdatePeriod=\"PT{}S\" timeShiftBufferDepth=\"PT{listed_s:.3}S\" \
-             suggestedPresentationDelay=\"PT{}S\"",
-            (target_s / 2).max(1),
-            DELAY_TARGETS * target_s
-        );
-    }
-    let _ = write!(
-        text,
-        " maxSegmentDuration=\"PT{longest_s:.3}S\" minBufferTime=\"PT{target_s}S\">\n  \
-         <Location>~{identity}.mpd</Location>\n"
-    );
+    let (began, is_complete) = (described.began, described.is_complete);
+    let times = DynamicTimes { began, now, target_s, is_complete, identity };
+    write_beginning(&mut text, &times, (end_s, listed_s, longest_s));
     for (period, tracks) in &periods {
         write_period(&mut text, period, tracks, identity);
     }
     Some(text)
-}
-
-/// Returns the end of a description that is sent `now`.
-pub(super) fn end(now: SystemTime) -> String {
-    format!(
-        "  <UTCTiming schemeIdUri=\"urn:mpeg:dash:utc:direct:2014\" value=\"{}\"/>\n</MPD>\n",
-        date(now)
-    )
-}
-
-fn date(time: SystemTime) -> String {
-    Timestamp::try_from(time).map_or_else(|_| String::new(), |time| format!("{time:.3}"))
 }
 
 impl ListedTrack<'_> {
@@ -214,6 +177,7 @@ mod tests {
     use media::plan::RtpIdentity;
     use media::{GrowingSegments, PartLimit, RecordedStreams, Scanner};
 
+    use super::super::mpd_elements::end;
     use super::*;
 
     static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");

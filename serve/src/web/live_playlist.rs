@@ -147,9 +147,14 @@ fn next(text: &mut String, segments: &GrowingSegments, dates: &[PartDate]) {
 
 /// Writes the date of a segment, which begins at this time of the recording.
 fn date(text: &mut String, dates: &[PartDate], number: usize, start: u64) {
-    let known = dates.iter().rev().find(|date| date.segment <= number);
-    let at =
-        known.and_then(|date| date.began.checked_add(Duration::from_micros(start / TICKS_PER_US)));
+    if let Some(known) = dates.iter().rev().find(|date| date.segment <= number) {
+        write_date(text, known.began, start);
+    }
+}
+
+/// Writes the date of a time, in ticks, of media that began at a date.
+pub(super) fn write_date(text: &mut String, began: SystemTime, ticks: u64) {
+    let at = began.checked_add(Duration::from_micros(ticks / TICKS_PER_US));
     if let Some(Ok(at)) = at.map(Timestamp::try_from) {
         let _ = writeln!(text, "#EXT-X-PROGRAM-DATE-TIME:{at:.3}");
     }

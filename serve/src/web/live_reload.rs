@@ -193,7 +193,7 @@ async fn wait(live: &LiveAsset, is_there: impl Fn() -> bool) {
         let grown = growth.grown();
         growth.note_asked();
         growth.note_watched();
-        match growth.newest() {
+        match growth.newest_stream() {
             Some(newest) => live.extend(&newest.asset),
             None => return,
         }

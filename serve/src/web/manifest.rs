@@ -8,31 +8,32 @@
 //! each, those of TTML of segments.
 //!
 //! Sources: ISO/IEC 23009-1 §5.3 (MPD), §5.3.9.6 (SegmentTimeline), §5.8.5.5 (roles), §8.4 (live
-//! profile); ISO/IEC 23001-8 (channel configurations); RFC 5646 (languages).
-//! Does not describe growing media ([`super::live_manifest`]).
+//! profile); RFC 5646 (languages).
+//! Does not describe transport streams that grow ([`super::live_manifest`]).
 
 use std::fmt::Write;
 
 use media::TICKS_PER_SECOND;
 use media::cmaf::{Rendition, TARGET_S};
-use media::tracks::{Codec, Display, PixelAspect, ShownPictures, Track, TrackMedia as Kind};
+use media::tracks::{Track, TrackMedia as Kind};
 use quick_xml::escape::escape;
 
 use super::address::TrackList;
 use super::clear_key;
+use super::live_playlist::LISTED_MAX;
 use super::master::Listed;
+use super::mpd_elements::{
+    self, DynamicTimes, PROFILES, begin_representation, write_entries, write_role,
+};
 use super::names::{language, shown_name};
 use super::protection::AssetKeys;
-use super::sounds::{SoundUse, channels, default_sound};
+use super::sounds::{SoundUse, default_sound};
 use super::subtitles::{ListedSubtitle, SubtitleFlags};
 use super::ttml_tracks;
 use super::web_media::{TrackMedia, WebMedia};
 
 /// Rate of subtitles: a text of 100 characters every two seconds has less.
 const TEXT_BITS_PER_SECOND: u32 = 1000;
-
-pub(super) const PROFILES: &str =
-    "urn:mpeg:dash:profile:isoff-live:2011,urn:mpeg:dash:profile:cmaf:2019";
 
 /// A track of a file, which is a representation.
 struct Offered<'a> {
@@ -50,7 +51,7 @@ impl<'a> Offered<'a> {
         let tracks = 0..media.asset.presentation.tracks().len();
         let offered = tracks.filter_map(|index| {
             media.inits.get(&TrackList(vec![index]))?;
-            let rendition = media.plan.rendition(&[index])?;
+            let rendition = media.plan.rendition(&[index]).filter(|one| media.is_offered(one))?;
             Some(Offered { file, media, rendition, index })
         });
         offered.collect()
@@ -64,16 +65,32 @@ impl<'a> Offered<'a> {
         self.track().codec.media() == Kind::Video
     }
 
-    /// Start and duration of each segment.
+    /// Start and duration of each listed segment.
     fn timeline(&self) -> Vec<(u64, u64)> {
-        self.rendition.timeline(&self.media.asset.presentation, &self.media.plan)
+        let (presentation, plan) = (&self.media.asset.presentation, &self.media.plan);
+        if self.media.growing.is_none() {
+            return self.rendition.timeline(presentation, plan);
+        }
+        let listed = self.media.listed(self.rendition);
+        let listed = self.rendition.recorded_timeline(presentation, plan, listed);
+        listed.into_iter().map(|one| (one.start, one.duration)).collect()
+    }
+
+    /// End of its listed segments, and the time that they last, in seconds.
+    fn listed_s(&self) -> (f64, f64) {
+        let listed = &self.rendition.segments()[self.media.listed(self.rendition)];
+        let seconds = |ticks: i64| ticks as f64 / TICKS_PER_SECOND as f64;
+        let start = listed.first().map_or(0, |first| first.start);
+        let end = listed.last().map_or(0, |last| last.start.saturating_add_unsigned(last.ticks));
+        (seconds(end), seconds(end - start))
     }
 }
 
 /// Returns the description of a file, or of the renditions of one title: their pictures, a set for
 /// each coding, and the sounds of the first that has any. `None` where no track can be played by
-/// itself. Writing to a String cannot fail.
-pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
+/// itself. That of a recording has these times, and no end ([`mpd_elements::end`]). Writing to a
+/// String cannot fail.
+pub(super) fn text(files: &[Listed<'_>], times: Option<&DynamicTimes<'_>>) -> Option<Vec<u8>> {
     let offered: Vec<Vec<Offered<'_>>> = files.iter().map(Offered::all).collect();
     let pictures = offered.iter().flatten().filter(|one| one.is_video());
     let mut sets: Vec<Vec<&Offered<'_>>> = Vec::new();
@@ -88,8 +105,6 @@ pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
     let sounds = offered.iter().find(has_sound).into_iter().flatten();
     sets.extend(sounds.filter(|one| !one.is_video()).map(|sound| vec![sound]));
     let all = || sets.iter().flatten();
-    let end = |one: &&Offered<'_>| one.media.asset.presentation.presented_end_ticks();
-    let seconds = all().map(end).max()? as f64 / TICKS_PER_SECOND as f64;
     // The longest duration in the timelines, rounded up.
     let longest_ms = all().flat_map(|one| {
         let scale = u64::from(one.track().samples.timescale());
@@ -106,17 +121,33 @@ pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
     }));
     let longest_s = longest_ms.max()? as f64 / 1000.0;
     let mut text = String::with_capacity(4096);
-    let is_enciphered = files.iter().any(|file| file.asset.keys.is_some());
-    let namespaces =
-        if is_enciphered { format!(" {}", clear_key::NAMESPACES) } else { String::new() };
-    let _ = write!(
-        text,
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-         <MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\"{namespaces} profiles=\"{PROFILES}\" \
-         type=\"static\" mediaPresentationDuration=\"PT{seconds:.3}S\" \
-         maxSegmentDuration=\"PT{longest_s:.3}S\" \
-         minBufferTime=\"PT{TARGET_S}S\">\n  <Period id=\"0\" start=\"PT0S\">\n"
-    );
+    match times {
+        Some(times) => {
+            let listed = all().map(|one| one.listed_s());
+            let (end_s, lasts_s) =
+                listed.reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))?;
+            let is_whole = all().all(|one| one.media.listed(one.rendition).start == 0);
+            // As long as nothing has left the list.
+            let most_s = (LISTED_MAX as u64 * times.target_s) as f64;
+            let listed_s = if is_whole { most_s } else { lasts_s };
+            mpd_elements::write_beginning(&mut text, times, (end_s, listed_s, longest_s));
+        }
+        None => {
+            let end = |one: &&Offered<'_>| one.media.asset.presentation.presented_end_ticks();
+            let seconds = all().map(end).max()? as f64 / TICKS_PER_SECOND as f64;
+            let is_enciphered = files.iter().any(|file| file.asset.keys.is_some());
+            let namespaces =
+                if is_enciphered { format!(" {}", clear_key::NAMESPACES) } else { String::new() };
+            let _ = write!(
+                text,
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+                 <MPD xmlns=\"urn:mpeg:dash:schema:mpd:2011\"{namespaces} profiles=\"{PROFILES}\" \
+                 type=\"static\" mediaPresentationDuration=\"PT{seconds:.3}S\" \
+                 maxSegmentDuration=\"PT{longest_s:.3}S\" minBufferTime=\"PT{TARGET_S}S\">\n"
+            );
+        }
+    }
+    text.push_str("  <Period id=\"0\" start=\"PT0S\">\n");
     let mut next_id = 1;
     let pictures = sets.iter().take_while(|set| set[0].is_video()).count();
     let default = default_sound(sets[pictures..].iter().map(|set| set[0].track()));
@@ -124,7 +155,11 @@ pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
         // Without a role players choose by rate.
         let is_main = at < pictures || Some(at - pictures) == default;
         let role = if is_main { "main" } else { "alternate" };
-        adaptation_set(&mut text, set, (at + 1, role), &mut next_id);
+        // Tracks of a recording keep their numbers when others begin.
+        let own = set[0].index + 1;
+        let id = if times.is_some() { own } else { at + 1 };
+        next_id = if times.is_some() { own } else { next_id };
+        adaptation_set(&mut text, set, (id, role), &mut next_id);
     }
     for file in files {
         for subtitle in file.subtitles {
@@ -132,7 +167,11 @@ pub(super) fn text(files: &[Listed<'_>]) -> Option<Vec<u8>> {
             next_id += 1;
         }
     }
-    text.push_str("  </Period>\n</MPD>\n");
+    text.push_str("  </Period>\n");
+    // That of a recording ends with the time at which it is sent.
+    if times.is_none() {
+        text.push_str("</MPD>\n");
+    }
     Some(text.into_bytes())
 }
 
@@ -169,12 +208,6 @@ fn write_label(text: &mut String, name: &str) {
     let _ = writeln!(text, "      <Label>{}</Label>", escape(name));
 }
 
-/// Writes a role of a set (ISO/IEC 23009-1 §5.8.5.5).
-pub(super) fn write_role(text: &mut String, role: &str) {
-    let _ =
-        writeln!(text, "      <Role schemeIdUri=\"urn:mpeg:dash:role:2011\" value=\"{role}\"/>");
-}
-
 /// Roles of subtitles: those of their uses, or `subtitle`.
 fn roles(flags: SubtitleFlags) -> impl Iterator<Item = &'static str> {
     let is_plain = !flags.is_forced && !flags.is_sdh;
@@ -201,7 +234,10 @@ fn adaptation_set(
         "    <AdaptationSet id=\"{id}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\" \
          segmentAlignment=\"true\""
     );
-    if set.iter().all(|one| one.rendition.is_independent()) {
+    // A recording may have others later.
+    let is_independent =
+        |one: &&Offered<'_>| one.media.growing.is_none() && one.rendition.is_independent();
+    if set.iter().all(is_independent) {
         text.push_str(" startWithSAP=\"1\"");
     }
     if let Some(language) = language(track) {
@@ -239,85 +275,29 @@ fn representation(text: &mut String, one: &Offered<'_>, id: usize, own_key: Opti
     text.push_str("      </Representation>\n");
 }
 
-/// Begins a representation of this peak rate, bits a second.
-pub(super) fn begin_representation(
-    text: &mut String,
-    id: usize,
-    peak: u64,
-    (codec, display): (&Codec, Display),
-) {
-    let _ = write!(
-        text,
-        "      <Representation id=\"{id}\" bandwidth=\"{peak}\" codecs=\"{}\"",
-        codec.name()
-    );
-    if let Some(shown) = ShownPictures::of(codec, display) {
-        let (width, height) = shown.size;
-        let _ = write!(text, " width=\"{width}\" height=\"{height}\"");
-        if shown.pixel_aspect != PixelAspect::SQUARE {
-            let (width, height) = shown.pixel_aspect.numbers();
-            let _ = write!(text, " sar=\"{width}:{height}\"");
-        }
-    }
-    if let Some(rate) = sampling_rate(codec) {
-        let _ = write!(text, " audioSamplingRate=\"{rate}\"");
-    }
-    text.push_str(">\n");
-    if let Some(channels) = channels(codec) {
-        let _ = writeln!(
-            text,
-            "        <AudioChannelConfiguration \
-             schemeIdUri=\"urn:mpeg:dash:23003:3:audio_channel_configuration:2011\" \
-             value=\"{channels}\"/>"
-        );
-    }
-}
-
 fn timeline(text: &mut String, one: &Offered<'_>) {
     let timescale = one.track().samples.timescale();
     let offset = one.media.plan.origin_s() * u64::from(timescale);
     // It is escaped: no markup, and no dollar sign, which begins a part to be filled in.
     let below = &one.file.below;
+    let id = one.index + 1;
     let _ = write!(
         text,
-        "        <SegmentTemplate timescale=\"{timescale}\" presentationTimeOffset=\"{offset}\" \
-         startNumber=\"0\" initialization=\"{below}/{0}/init.mp4\" \
-         media=\"{below}/{0}/$Number$.m4s\">\n          <SegmentTimeline>\n",
-        one.index + 1
+        "        <SegmentTemplate timescale=\"{timescale}\" presentationTimeOffset=\"{offset}\" "
     );
+    // Segments of a recording are named by their times: a track may be silent for some.
+    let _ = match one.media.growing.is_some() {
+        true => write!(
+            text,
+            "initialization=\"{below}/{id}-0.mp4\" media=\"{below}/{id}-0-$Time$.m4s\""
+        ),
+        false => write!(
+            text,
+            "startNumber=\"0\" initialization=\"{below}/{id}/init.mp4\" \
+             media=\"{below}/{id}/$Number$.m4s\""
+        ),
+    };
+    text.push_str(">\n          <SegmentTimeline>\n");
     write_entries(text, &one.timeline());
     text.push_str("          </SegmentTimeline>\n        </SegmentTemplate>\n");
-}
-
-/// Writes start and duration of segments; neighbours of one duration share an element.
-pub(super) fn write_entries(text: &mut String, entries: &[(u64, u64)]) {
-    let mut at = 0;
-    let mut expected = None;
-    while let Some(&(start, duration)) = entries.get(at) {
-        let same = entries[at + 1..].iter().zip(1..);
-        let same = same.take_while(|&(&(next, other), count)| {
-            other == duration && next == start + count * duration
-        });
-        let repeated = same.count();
-        text.push_str("            <S");
-        if expected != Some(start) {
-            let _ = write!(text, " t=\"{start}\"");
-        }
-        let _ = write!(text, " d=\"{duration}\"");
-        if repeated > 0 {
-            let _ = write!(text, " r=\"{repeated}\"");
-        }
-        text.push_str("/>\n");
-        expected = Some(start + duration * (repeated as u64 + 1));
-        at += repeated + 1;
-    }
-}
-
-fn sampling_rate(codec: &Codec) -> Option<u32> {
-    match codec {
-        Codec::Aac(config) => Some(config.rate_hz),
-        Codec::Opus { .. } => Some(codec.clock_rate_hz()),
-        Codec::Ac3 { rate_hz, .. } | Codec::Eac3 { rate_hz, .. } => Some(*rate_hz),
-        _ => None,
-    }
 }

@@ -196,7 +196,7 @@ fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
     let tracks = presentation.tracks();
     let offered = |list: &[usize]| {
         let has_section = media.inits.contains_key(&TrackList(list.to_vec()));
-        media.plan.rendition(list).filter(|_| has_section)
+        media.plan.rendition(list).filter(|one| has_section && media.is_offered(one))
     };
     let is_offered = |&index: &usize| offered(&[index]).is_some();
     let pictures = media.plan.pictures(presentation).filter(is_offered);
@@ -204,7 +204,8 @@ fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
     let sounds: Vec<usize> = (0..tracks.len()).filter(is_sound).filter(is_offered).collect();
     let is_independent =
         |list: &TrackList| media.plan.rendition(&list.0).is_none_or(Rendition::is_independent);
-    lists.is_dependent |= !media.inits.keys().all(is_independent);
+    // A recording may have others later.
+    lists.is_dependent |= media.growing.is_some() || !media.inits.keys().all(is_independent);
     let together = match (pictures, &sounds[..]) {
         (Some(pictures), &[sound]) => offered(&[pictures, sound]),
         (Some(pictures), []) => offered(&[pictures]),

@@ -5,7 +5,7 @@
 //! to the duration of the file.
 //!
 //! Sources: RFC 8216 §4.3.2 (tags of segments), §4.3.3 (tags of playlists), §7 (versions).
-//! Does not write playlists that grow.
+//! Does not write playlists of transport streams that grow ([`super::live_playlist`]).
 
 use std::fmt::Write;
 
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use media::TICKS_PER_SECOND;
 
 use super::address::{SubtitleId, TrackList, WebItem};
+use super::live_playlist::write_date;
 use super::stream_media::StreamMedia;
 use super::ts_form::TsForm;
 use super::web_media::TrackMedia;
@@ -41,13 +42,33 @@ struct Lines {
 
 impl Lines {
     fn new(version: u8, target_s: u64, segments: usize) -> Lines {
+        let mut lines = Lines::begin((version, target_s), 0, segments);
+        lines.text.push_str("#EXT-X-PLAYLIST-TYPE:VOD\n");
+        lines
+    }
+
+    /// Begins the playlist of a recording with segment `first`.
+    fn of_recording(versions: (u8, u64), first: usize, segments: usize) -> Lines {
+        let mut lines = Lines::begin(versions, first, segments);
+        if first == 0 {
+            lines.text.push_str("#EXT-X-PLAYLIST-TYPE:EVENT\n");
+        }
+        lines
+    }
+
+    fn begin((version, target_s): (u8, u64), first: usize, segments: usize) -> Lines {
         let mut text = String::with_capacity(256 + segments * SEGMENT_BYTES);
         let _ = write!(
             text,
             "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{target_s}\n\
-             #EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n"
+             #EXT-X-MEDIA-SEQUENCE:{first}\n"
         );
         Lines { text, ticks: 0, us: 0 }
+    }
+
+    /// Lets durations count from a time on.
+    fn begin_at(&mut self, ticks: u64) {
+        (self.ticks, self.us) = (ticks, ticks / TICKS_PER_US);
     }
 
     fn duration(&mut self, ticks: u64) {
@@ -71,19 +92,43 @@ pub(super) fn seconds(us: u64) -> String {
 /// Returns the playlist of tracks that are sent together; `key` is the tag of its key, or empty.
 pub(super) fn of_tracks(media: &TrackMedia, list: &TrackList, key: &str) -> Bytes {
     let rendition = media.plan.rendition(&list.0).expect("the plan has what has an init section");
-    let segments = rendition.segments();
-    let mut lines = Lines::new(VERSION_OF_FRAGMENTS, media.plan.target_s(), segments.len());
-    if rendition.is_independent() {
+    let listed = media.listed(rendition);
+    let segments = &rendition.segments()[listed.clone()];
+    let mut lines = match &media.growing {
+        None => Lines::new(VERSION_OF_FRAGMENTS, media.plan.target_s(), segments.len()),
+        Some(growing) => {
+            let head = (VERSION_OF_FRAGMENTS, growing.target_s);
+            Lines::of_recording(head, listed.start, segments.len())
+        }
+    };
+    // A recording may have others later.
+    if media.growing.is_none() && rendition.is_independent() {
         lines.text.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
     }
     let _ = writeln!(lines.text, "#EXT-X-MAP:URI=\"{list}/init.mp4\"");
     // Behind the map, which is clear.
     lines.text.push_str(key);
-    for (number, segment) in segments.iter().enumerate() {
+    let mut end = None;
+    for (number, segment) in listed.zip(segments) {
+        if let Some(growing) = &media.growing {
+            let start = u64::try_from(segment.start).unwrap_or(0);
+            // The first one, and each behind a pause.
+            if end != Some(start) {
+                write_date(&mut lines.text, growing.began, start);
+                lines.begin_at(start);
+            }
+            end = Some(start + segment.ticks);
+            if segment.bytes == 0 {
+                lines.text.push_str("#EXT-X-GAP\n");
+            }
+        }
         lines.duration(segment.ticks);
         let _ = writeln!(lines.text, "{list}/{number}.m4s");
     }
-    lines.end().into()
+    match &media.growing {
+        Some(growing) if !growing.is_complete => lines.text.into(),
+        _ => lines.end().into(),
+    }
 }
 
 /// Form of the segments of subtitles.

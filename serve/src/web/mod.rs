@@ -38,10 +38,12 @@ mod live_media;
 mod live_playlist;
 mod live_reload;
 mod live_state;
+mod live_tracks;
 mod made_parts;
 mod manifest;
 mod master;
 mod media_playlist;
+mod mpd_elements;
 mod names;
 mod pictures;
 #[cfg(test)]

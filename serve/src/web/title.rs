@@ -107,7 +107,7 @@ impl Title {
             WebItem::Manifest if self.has_cipher(SegmentCipher::Aes128) => {
                 Err(NO_CIPHER_OF_DASH.to_owned())
             }
-            WebItem::Manifest => manifest::text(&listed)
+            WebItem::Manifest => manifest::text(&listed, None)
                 .ok_or_else(|| no_title("no track can be played by itself".to_owned())),
             _ => Ok(master::text(&listed, form)),
         }

@@ -20,8 +20,8 @@ use media::cmaf::{SegmentParts, TtmlSegments};
 use media::text::{TextCoding, TextTrack, ttml_tracks};
 
 use super::address::{SubtitleId, WebItem};
-use super::manifest::write_entries;
 use super::media_playlist;
+use super::mpd_elements::write_entries;
 use super::text_segments::TextSegments;
 use super::web_media::{TrackMedia, WebMedia};
 use crate::http::open_files::OpenFile;

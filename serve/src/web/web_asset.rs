@@ -12,8 +12,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use media::cmaf::{CopiedSegment, SegmentParts};
@@ -32,10 +32,11 @@ use super::subtitles::ListedSubtitle;
 use super::text_segments::TextSegments;
 use super::ts_form::TsForm;
 use super::ttml_tracks::TtmlTracks;
-use super::web_media::{TrackMedia, WebMedia};
+use super::web_media::{GrowingList, TrackMedia, WebMedia};
 use super::{manifest, master};
 use crate::http::open_files::OpenFile;
 use crate::library::asset::LibraryAsset;
+use crate::library::track_asset::TrackAsset;
 use crate::segment_key::SAMPLE_KEY;
 
 /// Number of the key of the segments of a transport stream as it lies, before that of its key
@@ -124,16 +125,50 @@ impl WebAsset {
                 WebMedia::Stream(StreamMedia::of(asset, file, cipher)?)
             }
         };
+        let mut text_tracks = listed_text(asset, file);
+        let ttml = TtmlTracks::of((asset.name(), file), &media, &mut text_tracks);
+        Ok(WebAsset { text_tracks, ttml, keys, ..WebAsset::with_media(media, identity) })
+    }
+
+    /// Makes the plan of a recording so far, likewise, continuing that of a shorter one. It has no
+    /// subtitles.
+    ///
+    /// # Errors
+    /// The reason why it has no segments.
+    pub(super) fn of_recording(
+        asset: &Arc<TrackAsset>,
+        file: &OpenFile,
+        identity: String,
+        (list, before): (GrowingList, Option<&WebAsset>),
+    ) -> Result<WebAsset, String> {
+        let before = before.and_then(WebAsset::track_media).map(|media| &media.plan);
+        let media = TrackMedia::growing(asset, file, (list, before))?;
+        Ok(WebAsset::with_media(WebMedia::Tracks(media), identity))
+    }
+
+    fn with_media(media: WebMedia, identity: String) -> WebAsset {
         let mut playlists = Playlists::default();
         if let WebMedia::Tracks(media) = &media {
             let lists = media.inits.keys().cloned();
             playlists.tracks = lists.map(|list| (list, OnceLock::new())).collect();
         }
-        let mut text_tracks = listed_text(asset, file);
-        let ttml = TtmlTracks::of((asset.name(), file), &media, &mut text_tracks);
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        Ok(WebAsset { number, identity, media, text_tracks, ttml, keys, playlists })
+        let (text_tracks, ttml) = (Vec::new(), TtmlTracks::default());
+        WebAsset { number, identity, media, text_tracks, ttml, keys: None, playlists }
+    }
+
+    /// Returns the media of a file with tracks.
+    pub(super) fn track_media(&self) -> Option<&TrackMedia> {
+        match &self.media {
+            WebMedia::Tracks(media) => Some(media),
+            WebMedia::Stream(_) => None,
+        }
+    }
+
+    /// Returns the facts of a recording's playlists.
+    pub(super) fn growing(&self) -> Option<&GrowingList> {
+        self.track_media()?.growing.as_ref()
     }
 
     /// Returns the text of a master playlist or MPD with these subtitles, and a transport stream in
@@ -149,7 +184,7 @@ impl WebAsset {
                 Some(master::text(&[self.listed(String::new(), "", subtitles)], form))
             }),
             (WebItem::Manifest, WebMedia::Tracks(_)) if !self.has_cipher(SegmentCipher::Aes128) => {
-                let text = || manifest::text(&[self.listed(String::new(), "", subtitles)]);
+                let text = || manifest::text(&[self.listed(String::new(), "", subtitles)], None);
                 playlists.manifest.get(subtitles, text)
             }
             _ => None,
@@ -215,7 +250,8 @@ impl WebAsset {
         suffix: &str,
         subtitles: &'a [ListedSubtitle],
     ) -> Listed<'a> {
-        let below = format!("{path}~{}", self.identity);
+        let live = if self.growing().is_some() { "/live" } else { "" };
+        let below = format!("{path}~{}{live}", self.identity);
         Listed { asset: self, below, suffix: suffix.to_owned(), subtitles }
     }
 
@@ -275,6 +311,9 @@ impl WebAsset {
             | WebItem::LiveSegment(_)
             | WebItem::LivePart(..)
             | WebItem::LiveManifest
+            | WebItem::LiveTracksPlaylist(_)
+            | WebItem::LiveTracksInit(_)
+            | WebItem::LiveTracksSegment(..)
             | WebItem::LiveInit(..)
             | WebItem::LiveFragment(..) => false,
             WebItem::Manifest
@@ -298,7 +337,10 @@ impl WebAsset {
                 // Only renditions that playlists name.
                 media.inits.get(list)?;
                 let presentation = &media.asset.presentation;
-                media.plan.rendition(&list.0)?.parts(presentation, &media.plan, *number)
+                let rendition = media.plan.rendition(&list.0)?;
+                let is_final = *number < media.listed(rendition).end;
+                let parts = || rendition.parts(presentation, &media.plan, *number);
+                is_final.then(parts).flatten()
             }
             (WebItem::KeyFrame(number), WebMedia::Tracks(media)) => {
                 media.plan.key_frame_parts(&media.asset.presentation, *number)
@@ -358,7 +400,7 @@ impl WebAsset {
         let Some(rendition) = media.plan.rendition(&list.0) else { return false };
         (media.is_copied() || rendition.is_scattered())
             && media.inits.contains_key(list)
-            && *number < rendition.segments().len()
+            && *number < media.listed(rendition).end
     }
 
     /// True where segments are enciphered with this cipher.
@@ -397,8 +439,8 @@ impl WebAsset {
             }
         };
         // A file that was written meanwhile may have bytes of both contents; one whose name or
-        // owner was changed looks the same.
-        if !file.is_unchanged() {
+        // owner was changed looks the same. A recording has the same bytes and more.
+        if self.growing().is_none() && !file.is_unchanged() {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let Some(keys) = &self.keys else { return Ok(vec![copied.head, copied.media]) };

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use media::plan::PlanKey;
 use quick_cache::sync::Cache;
-use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter, Weighter};
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use tokio::sync::Semaphore;
 use wire::http::file_etag;
 
-use super::address::WebItem;
+use super::address::{WebAddress, WebItem};
 use super::live::{LiveAsset, live_identity};
+use super::live_tracks::{LiveTracks, tracks_identity};
 use super::made_parts::MadeParts;
 use super::protection::{AssetKeys, Protection};
 use super::segment_copies::SegmentCopies;
@@ -26,6 +27,7 @@ use super::web_asset::{WebAsset, identity};
 use super::weighted_cache::{weighted_cache, weighted_cache_with};
 use crate::http::open_files::OpenFile;
 use crate::library::asset::{Asset, LibraryAsset};
+use crate::library::track_asset::TrackAsset;
 use crate::library::{Library, NoAsset};
 
 /// Memory of all plans, their playlists, and the plans of files that they hold; and their expected
@@ -39,7 +41,7 @@ const WAITS_MAX: usize = 16_384;
 /// The plans in use, and the segments that were copied.
 pub(crate) struct WebAssets {
     assets: Cache<AssetName, Arc<WebAsset>, ByMemory>,
-    recordings: Cache<String, Arc<LiveAsset>, UnitWeighter, DefaultHashBuilder, InProgress>,
+    recordings: Cache<String, LiveRecording, ByRecording, DefaultHashBuilder, InProgress>,
     /// Places for requests that wait for the next part of a recording.
     pub(crate) waits: Semaphore,
     pub(super) copies: SegmentCopies,
@@ -47,6 +49,36 @@ pub(crate) struct WebAssets {
     pub(super) subtitles: Subtitles,
     /// Unset where segments are clear.
     protection: Option<Protection>,
+}
+
+/// A recording of either kind.
+#[derive(Clone)]
+enum LiveRecording {
+    Stream(Arc<LiveAsset>),
+    Tracks(Arc<LiveTracks>),
+}
+
+impl LiveRecording {
+    fn is_in_progress(&self) -> bool {
+        match self {
+            LiveRecording::Stream(live) => live.growth().is_some(),
+            LiveRecording::Tracks(live) => live.growth().is_some(),
+        }
+    }
+
+    fn tracks(self) -> Option<Arc<LiveTracks>> {
+        match self {
+            LiveRecording::Stream(_) => None,
+            LiveRecording::Tracks(live) => Some(live),
+        }
+    }
+
+    fn stream(self) -> Option<Arc<LiveAsset>> {
+        match self {
+            LiveRecording::Stream(live) => Some(live),
+            LiveRecording::Tracks(_) => None,
+        }
+    }
 }
 
 /// Name of a plan.
@@ -75,6 +107,19 @@ impl Weighter<AssetName, Arc<WebAsset>> for ByMemory {
     }
 }
 
+/// Weighs a recording by its memory when it is added.
+#[derive(Clone)]
+struct ByRecording;
+
+impl Weighter<String, LiveRecording> for ByRecording {
+    fn weight(&self, _: &String, recording: &LiveRecording) -> u64 {
+        match recording {
+            LiveRecording::Stream(_) => 1,
+            LiveRecording::Tracks(live) => 1 + live.memory_bytes() as u64 / RECORDING_BYTES,
+        }
+    }
+}
+
 impl WebAssets {
     /// `folder` holds the copied segments; without one they are in memory.
     pub(crate) fn new(
@@ -86,7 +131,7 @@ impl WebAssets {
             recordings: weighted_cache_with(
                 RECORDINGS_MAX,
                 RECORDINGS_MAX as u64,
-                UnitWeighter,
+                ByRecording,
                 InProgress,
             ),
             waits: Semaphore::new(WAITS_MAX),
@@ -113,16 +158,17 @@ impl WebAssets {
         format!("{name}/~{}", self.identity(file))
     }
 
-    /// Returns the plan of an open file of this name that has this item.
+    /// Returns the plan of an open file that has the item of an address.
     pub(crate) async fn get(
         &self,
-        (name, item): (&str, &WebItem),
+        address: &WebAddress<'_>,
         file: &Arc<OpenFile>,
         library: &Arc<Library>,
         peer: IpAddr,
     ) -> Result<WebSource, NoAsset> {
+        let (name, item) = (address.file, &address.item);
         if item.is_live() {
-            return self.recording(name, file, library, peer).await;
+            return self.recording(address, file, library, peer).await;
         }
         if *item == WebItem::Manifest
             && let Some(ended) = self.just_ended(name, file, library, peer).await
@@ -136,7 +182,7 @@ impl WebAssets {
             }
             Ok(asset) => Ok(WebSource::Whole(asset)),
             Err(NotWhole::Continues) if matches!(item, WebItem::Master | WebItem::Manifest) => {
-                self.recording(name, file, library, peer).await
+                self.recording(address, file, library, peer).await
             }
             Err(reason) => Err(reason.reason()),
         }
@@ -154,37 +200,127 @@ impl WebAssets {
             return None;
         }
         let asset = library.asset(name, peer, std::future::pending()).await.ok()?;
-        let asset = asset.stream().filter(|asset| !asset.continues())?;
-        let live = self.recordings.get(&format!("{name}/~{}", live_identity(asset)))?;
-        if !live.is_of(file) || !live.dash.is_followed() {
+        if asset.continues() {
             return None;
         }
-        live.extend(asset);
-        Some(WebSource::Live(live, asset.clone()))
+        match &asset {
+            LibraryAsset::Stream(asset) => {
+                let live = self.recordings.get(&stream_name(name, asset))?.stream()?;
+                if !live.is_of(file) || !live.dash.is_followed() {
+                    return None;
+                }
+                live.extend(asset);
+                Some(WebSource::Live(live, asset.clone()))
+            }
+            LibraryAsset::Tracks(asset) => {
+                let live = self.recordings.get(&tracks_name(name, asset))?.tracks()?;
+                if !live.is_of(file) || !live.is_described() {
+                    return None;
+                }
+                let plan = self.extended((name, &live), Some(asset), file).await.ok()?;
+                Some(WebSource::LiveTracks(live, plan))
+            }
+        }
     }
 
     /// Returns a recording as it is now; also one that is whole, as long as it is kept from the
     /// time when it was recorded: its cuts and dates are nowhere else.
     async fn recording(
         &self,
-        name: &str,
+        address: &WebAddress<'_>,
         file: &Arc<OpenFile>,
         library: &Arc<Library>,
         peer: IpAddr,
     ) -> Result<WebSource, NoAsset> {
-        let asset = library.asset(name, peer, std::future::pending()).await?;
-        let no_recording = || NoAsset::Refused(NO_RECORDING.to_owned());
-        let asset = asset.stream().filter(|asset| asset.channel_parts().is_none());
-        let asset = asset.ok_or_else(no_recording)?;
-        let is_same = file.entity().etag.starts_with(&format!("\"{:x}-", asset.key.inode));
+        let name = address.file;
+        let asset = match library.asset(name, peer, std::future::pending()).await {
+            Ok(asset) => asset,
+            // It may have broken off, and its file be no film any more.
+            Err(reason) => match self.asked(address).filter(|live| live.is_over()) {
+                Some(live) if live.is_of(file) => {
+                    let plan = self.extended((name, &live), None, file).await?;
+                    return Ok(WebSource::LiveTracks(live, plan));
+                }
+                _ => return Err(reason),
+            },
+        };
+        let is_same = file.entity().etag.starts_with(&format!("\"{:x}-", asset.key().inode));
         if self.protection.is_some() {
             return Err(NoAsset::Refused(ENCIPHERED.to_owned()));
         }
         if !is_same {
-            return Err(no_recording());
+            return Err(NoAsset::Refused(NO_RECORDING.to_owned()));
         }
         asset.growth().inspect(|growth| growth.note_viewed());
-        let named = format!("{name}/~{}", live_identity(asset));
+        match &asset {
+            LibraryAsset::Stream(asset) => self.stream_recording(name, asset, file).await,
+            LibraryAsset::Tracks(asset) => self.tracks_recording(address, asset, file).await,
+        }
+    }
+
+    /// Returns a recording of tracks, also one that is over and that the library has planned anew:
+    /// one whose recorder was killed.
+    async fn tracks_recording(
+        &self,
+        address: &WebAddress<'_>,
+        asset: &Arc<TrackAsset>,
+        file: &Arc<OpenFile>,
+    ) -> Result<WebSource, NoAsset> {
+        let live = match self.asked(address) {
+            // It is followed anew, as another.
+            Some(live) if asset.growth().is_some() && live.identity() != tracks_identity(asset) => {
+                return Ok(WebSource::Over);
+            }
+            Some(live) => live,
+            None if asset.growth().is_none() => return Ok(WebSource::Over),
+            None => {
+                let named = tracks_name(address.file, asset);
+                let made = self.recordings.get_or_insert_async(&named, async {
+                    let (asset, file) = (asset.clone(), file.clone());
+                    let make = move || LiveTracks::new(&asset, &file);
+                    let made = tokio::task::spawn_blocking(make).await;
+                    let made = made.map_err(|panic| NoAsset::Unreadable(panic.to_string()))?;
+                    let made = made.map_err(NoAsset::Refused)?.ok_or(NoAsset::CHANGING)?;
+                    Ok::<_, NoAsset>(LiveRecording::Tracks(Arc::new(made)))
+                });
+                made.await?.tracks().ok_or(NoAsset::CHANGING)?
+            }
+        };
+        let plan = self.extended((address.file, &live), Some(asset), file).await?;
+        Ok(WebSource::LiveTracks(live, plan))
+    }
+
+    /// Returns the known recording of tracks that an address names.
+    fn asked(&self, address: &WebAddress<'_>) -> Option<Arc<LiveTracks>> {
+        let named = format!("{}/~{}", address.file, address.identity?);
+        self.recordings.get(&named)?.tracks()
+    }
+
+    /// Returns the segments of a recording, which is weighed again when it is over.
+    async fn extended(
+        &self,
+        (name, live): (&str, &Arc<LiveTracks>),
+        asset: Option<&Arc<TrackAsset>>,
+        file: &Arc<OpenFile>,
+    ) -> Result<Arc<WebAsset>, NoAsset> {
+        let (plan, is_over) = live.extended(asset, file).await?;
+        if is_over {
+            let named = format!("{name}/~{}", live.identity());
+            self.recordings.insert(named, LiveRecording::Tracks(live.clone()));
+        }
+        Ok(plan)
+    }
+
+    async fn stream_recording(
+        &self,
+        name: &str,
+        asset: &Arc<Asset>,
+        file: &Arc<OpenFile>,
+    ) -> Result<WebSource, NoAsset> {
+        if asset.channel_parts().is_some() {
+            return Err(NoAsset::Refused(NO_RECORDING.to_owned()));
+        }
+        let named = stream_name(name, asset);
         let made = self.recordings.get_or_insert_async(&named, async {
             if !asset.is_growing() {
                 return Err(NoRecording::Over);
@@ -194,10 +330,11 @@ impl WebAssets {
             let unreadable = |reason: String| NoRecording::Other(NoAsset::Unreadable(reason));
             let made = made.map_err(|panic| unreadable(panic.to_string()))?;
             let made = made.map_err(|error| unreadable(error.to_string()))?.map(Arc::new);
-            made.ok_or(NoRecording::Other(NoAsset::CHANGING))
+            made.map(LiveRecording::Stream).ok_or(NoRecording::Other(NoAsset::CHANGING))
         });
         match made.await {
             Ok(live) => {
+                let live = live.stream().ok_or(NoAsset::CHANGING)?;
                 live.extend(asset);
                 Ok(WebSource::Live(live, asset.clone()))
             }
@@ -219,7 +356,7 @@ impl WebAssets {
         let made = self.assets.get_or_insert_async(&named, async {
             let hung_up = std::future::pending;
             let mut asset = library.asset(name, peer, hung_up()).await?;
-            if asset.stream().is_some_and(|stream| stream.continues()) {
+            if asset.continues() {
                 return Err(NotWhole::Continues);
             }
             if !is_of(asset.key(), file) {
@@ -240,6 +377,16 @@ impl WebAssets {
     }
 }
 
+/// Name of a recording.
+fn stream_name(name: &str, asset: &Asset) -> String {
+    format!("{name}/~{}", live_identity(&asset.key, asset.plan.identity()))
+}
+
+/// Name of a recording of tracks.
+fn tracks_name(name: &str, asset: &TrackAsset) -> String {
+    format!("{name}/~{}", tracks_identity(asset))
+}
+
 /// True when a plan is of the content of this file.
 fn is_of(key: &PlanKey, file: &OpenFile) -> bool {
     let nanoseconds = std::time::Duration::from_nanos(key.modified_ns.unsigned_abs() as u64);
@@ -256,6 +403,8 @@ pub(crate) enum WebSource {
     Whole(Arc<WebAsset>),
     /// A recording, up to the bytes written so far.
     Live(Arc<LiveAsset>, Arc<Asset>),
+    /// The same of tracks, with the segments so far.
+    LiveTracks(Arc<LiveTracks>, Arc<WebAsset>),
     /// A recording that is whole and whose segments are no longer kept.
     Over,
 }
@@ -270,11 +419,11 @@ enum NoRecording {
 #[derive(Clone)]
 struct InProgress;
 
-impl Lifecycle<String, Arc<LiveAsset>> for InProgress {
+impl Lifecycle<String, LiveRecording> for InProgress {
     type RequestState = ();
 
-    fn is_pinned(&self, _: &String, live: &Arc<LiveAsset>) -> bool {
-        live.growth().is_some()
+    fn is_pinned(&self, _: &String, live: &LiveRecording) -> bool {
+        live.is_in_progress()
     }
 }
 
@@ -304,6 +453,9 @@ impl NotWhole {
 /// others that have ended.
 const RECORDINGS_MAX: usize = 512;
 
+/// Memory of a recording; a longer one takes the place of several.
+const RECORDING_BYTES: u64 = 2 << 20;
+
 /// Reasons for files without an end, and for others.
 const CONTINUES: &str =
     "the file is still written: play its master.m3u8 or manifest.mpd, or wait until it is whole";
@@ -320,11 +472,13 @@ mod tests {
     /// anew with other dates.
     #[test]
     fn recordings_in_progress_stay_and_others_give_way() {
-        let ended = Arc::new(LiveAsset::of_clip(&Arc::new(Growth::new())));
+        let of_clip =
+            |growth: &Arc<Growth>| LiveRecording::Stream(Arc::new(LiveAsset::of_clip(growth)));
+        let ended = of_clip(&Arc::new(Growth::new()));
         for is_in_progress in [true, false] {
-            let recordings = weighted_cache_with(4, 4, UnitWeighter, InProgress);
+            let recordings = weighted_cache_with(4, 4, ByRecording, InProgress);
             let growth = Arc::new(Growth::new());
-            let mut made = Some(Arc::new(LiveAsset::of_clip(&growth)));
+            let mut made = Some(of_clip(&growth));
             let held = is_in_progress.then_some(growth);
             for number in 0..40 {
                 recordings.insert(number.to_string(), ended.clone());

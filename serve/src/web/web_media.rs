@@ -11,12 +11,14 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use media::cmaf::{CopiedSegment, TARGET_S, TrackSegments, copy_samples, init_section};
-use media::copy_elementary;
+use media::cmaf::{CopiedSegment, Rendition, TARGET_S, TrackSegments, copy_samples, init_section};
 use media::tracks::MediaSample;
+use media::{TICKS_PER_SECOND, copy_elementary};
 
 use super::address::{TrackList, WebItem};
+use super::live_playlist::LISTED_MAX;
 use super::protection::{AssetKeys, SegmentCipher};
 use super::stream_media::StreamMedia;
 use crate::http::open_files::OpenFile;
@@ -28,12 +30,27 @@ pub(super) enum WebMedia {
     Stream(StreamMedia),
 }
 
+/// Segments on either side of a time whose media may begin then.
+const SEGMENTS_NEAR: usize = 3;
+
 /// A file with tracks.
 pub(super) struct TrackMedia {
     pub(super) asset: Arc<TrackAsset>,
     pub(super) plan: TrackSegments,
     /// Initialization sections of the renditions that have one.
     pub(super) inits: HashMap<TrackList, Vec<u8>>,
+    /// Set for a recording, while it is written and until its players have learned its end.
+    pub(super) growing: Option<GrowingList>,
+}
+
+/// Facts of the playlists of a recording.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GrowingList {
+    pub(super) target_s: u64,
+    /// Wall time of its start.
+    pub(super) began: SystemTime,
+    /// True when no more follows.
+    pub(super) is_complete: bool,
 }
 
 impl TrackMedia {
@@ -52,6 +69,32 @@ impl TrackMedia {
             None => TrackSegments::of(presentation, TARGET_S),
         };
         let plan = plan.map_err(|reason| reason.to_string())?;
+        TrackMedia::with_plan(asset, plan, file, keys)
+    }
+
+    /// Plans the segments of a recording so far, likewise, continuing those of a shorter one.
+    ///
+    /// # Errors
+    /// The reason why no rendition has segments.
+    pub(super) fn growing(
+        asset: &Arc<TrackAsset>,
+        file: &OpenFile,
+        (list, before): (GrowingList, Option<&TrackSegments>),
+    ) -> Result<TrackMedia, String> {
+        let cut = (list.target_s, list.is_complete);
+        let plan = TrackSegments::of_growing(before, &asset.presentation, cut);
+        let plan = plan.map_err(|reason| reason.to_string())?;
+        let media = TrackMedia::with_plan(asset, plan, file, None)?;
+        Ok(TrackMedia { growing: Some(list), ..media })
+    }
+
+    fn with_plan(
+        asset: &Arc<TrackAsset>,
+        plan: TrackSegments,
+        file: &OpenFile,
+        keys: Option<&AssetKeys>,
+    ) -> Result<TrackMedia, String> {
+        let presentation = &asset.presentation;
         let read = |track: usize, number: usize| {
             let mut bytes = Vec::new();
             copy(asset, track, number..number + 1, file, &mut bytes).map(|_| bytes)
@@ -72,8 +115,48 @@ impl TrackMedia {
         let is_lost = encryption.is_some() && !plan.pictures(presentation).is_none_or(has_pictures);
         match inits.is_empty() || is_lost {
             true => Err(reasons.join("; ")),
-            false => Ok(TrackMedia { asset: asset.clone(), plan, inits }),
+            false => Ok(TrackMedia { asset: asset.clone(), plan, inits, growing: None }),
         }
+    }
+
+    /// Returns the numbers of the segments of a rendition that playlists list.
+    pub(super) fn listed(&self, rendition: &Rendition) -> Range<usize> {
+        let segments = rendition.segments();
+        if self.growing.is_none() {
+            return 0..segments.len();
+        }
+        let settled = &segments[..self.plan.settled()];
+        // A track may end before the others.
+        let end = match settled.len() == segments.len() {
+            true => settled.iter().rposition(|one| one.bytes > 0).map_or(0, |last| last + 1),
+            false => settled.len(),
+        };
+        end.saturating_sub(LISTED_MAX)..end
+    }
+
+    /// True if playlists list a segment of a rendition that has media.
+    pub(super) fn is_offered(&self, rendition: &Rendition) -> bool {
+        let listed = &rendition.segments()[self.listed(rendition)];
+        self.growing.is_none() || listed.iter().any(|one| one.bytes > 0)
+    }
+
+    /// Returns the number of the segment of a track of a recording that starts at this time of its
+    /// timeline.
+    pub(super) fn segment_at(&self, track: usize, start: u64) -> Option<usize> {
+        let rendition = self.plan.rendition(&[track])?;
+        let presentation = &self.asset.presentation;
+        let timescale = u64::from(presentation.tracks()[track].samples.timescale());
+        let ticks =
+            i64::try_from(u128::from(start) * u128::from(TICKS_PER_SECOND) / u128::from(timescale));
+        let ticks = ticks.ok()? - i64::try_from(self.plan.origin_s() * TICKS_PER_SECOND).ok()?;
+        let listed = self.listed(rendition);
+        // Sound begins up to a frame before or behind the cut, reordered pictures later.
+        let segments = &rendition.segments()[listed.clone()];
+        let near = listed.start + segments.partition_point(|one| one.start <= ticks);
+        let near = near.saturating_sub(SEGMENTS_NEAR).max(listed.start)
+            ..(near + SEGMENTS_NEAR).min(listed.end);
+        let times = rendition.recorded_timeline(presentation, &self.plan, near);
+        times.iter().find(|one| one.start == start).map(|one| one.number)
     }
 
     /// Returns a segment whose samples are copied out of the file; `None` past the last.

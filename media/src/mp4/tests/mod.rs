@@ -3,6 +3,7 @@
 
 mod broken_files;
 mod cut_off;
+mod growing;
 mod joined;
 mod left_out;
 mod made;

@@ -25,7 +25,7 @@ use paths::MappedFile;
 use super::cutter::LiveCutter;
 use super::{ChannelWindow, WindowPart};
 use crate::error::Error;
-use crate::library::asset::Asset;
+use crate::library::asset::{Asset, LibrarySource};
 use crate::library::channel_parts::PartPlace;
 use crate::swapped::Swapped;
 
@@ -212,7 +212,7 @@ fn publish(
     // Under the lock: a part that is dropped meanwhile keeps no source.
     let parts = window.parts.lock();
     if parts.iter().any(|one| std::ptr::eq(&**one, part)) {
-        part.growth.set_newest(Some(source));
+        part.growth.set_newest(Some(LibrarySource::Stream(source)));
     }
     Ok(())
 }
