@@ -38,9 +38,11 @@ pub(super) struct Cuts {
     dependent: Vec<u32>,
     /// End of presentation, in ticks.
     pub(super) end: i64,
-    /// Numbers of the first samples of all tracks in each segment; only of a recording that is
-    /// still written.
-    pub(super) firsts: Vec<Vec<u32>>,
+    /// Number of the first sample of each track of the presentation, one segment after the other;
+    /// only of a recording that is still written.
+    firsts: Vec<u32>,
+    /// Tracks of the presentation; 0 for a whole file.
+    tracks: usize,
     /// Cuts that no longer recording changes; at least one there.
     pub(super) final_cuts: usize,
 }
@@ -63,6 +65,7 @@ impl Cuts {
             dependent: Vec::new(),
             end: i64::try_from(presentation.presented_end_ticks()).unwrap_or(i64::MAX),
             firsts: Vec::new(),
+            tracks: 0,
             final_cuts: 0,
         };
         if track.codec.media() == TrackMedia::Video {
@@ -144,7 +147,8 @@ impl Cuts {
             samples: Vec::new(),
             dependent: Vec::new(),
             end: first,
-            firsts: vec![vec![0; tracks]],
+            firsts: vec![0; tracks],
+            tracks,
             final_cuts: 1,
         }
     }
@@ -152,10 +156,16 @@ impl Cuts {
     /// Returns the cuts that are final; tracks that have begun since have no sample before them.
     pub(super) fn only_final(&self, tracks: usize) -> Cuts {
         let count = self.final_cuts;
-        let widened = |firsts: &Vec<u32>| {
-            let mut firsts = firsts.clone();
-            firsts.resize(tracks, 0);
-            firsts
+        let firsts = &self.firsts[..count * self.tracks];
+        let firsts = match tracks == self.tracks {
+            true => firsts.to_vec(),
+            false => {
+                let widened = |firsts: &[u32]| {
+                    let firsts = firsts.iter().copied().chain(std::iter::repeat(0));
+                    firsts.take(tracks).collect::<Vec<u32>>()
+                };
+                firsts.chunks(self.tracks).flat_map(widened).collect()
+            }
         };
         let before = |cut: &&u32| **cut < count as u32;
         Cuts {
@@ -164,18 +174,29 @@ impl Cuts {
             samples: Vec::new(),
             dependent: self.dependent.iter().take_while(before).copied().collect(),
             end: self.end,
-            firsts: self.firsts[..count].iter().map(widened).collect(),
+            firsts,
+            tracks,
             final_cuts: count,
         }
     }
 
     /// Adds a cut of a recording, with the first sample of each track behind it.
-    pub(super) fn push_growing(&mut self, start: i64, firsts: Vec<u32>, is_independent: bool) {
+    pub(super) fn push_growing(
+        &mut self,
+        start: i64,
+        firsts: impl Iterator<Item = u32>,
+        is_independent: bool,
+    ) {
         if !is_independent {
             self.dependent.push(self.starts.len() as u32);
         }
         self.starts.push(start);
-        self.firsts.push(firsts);
+        self.firsts.extend(firsts);
+    }
+
+    /// Numbers of the first samples in the last segment of a recording.
+    pub(super) fn last_firsts(&self) -> Vec<u32> {
+        self.firsts[self.firsts.len() - self.tracks..].to_vec()
     }
 
     pub(super) fn starts(&self) -> &[i64] {
@@ -222,7 +243,7 @@ impl Cuts {
         let first = |segment: usize| match segment {
             0 => 0,
             _ if segment >= self.len() => about.samples.len(),
-            _ if !self.firsts.is_empty() => self.firsts[segment][track] as usize,
+            _ if self.tracks > 0 => self.firsts[segment * self.tracks + track] as usize,
             _ if track == self.leading => self.samples[segment] as usize,
             _ => first_decoded(about, self.starts[segment]),
         };
@@ -230,11 +251,8 @@ impl Cuts {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let firsts: usize = self.firsts.iter().map(|one| size_of_val(&one[..])).sum();
-        firsts
-            + self.firsts.capacity() * size_of::<Vec<u32>>()
-            + self.starts.capacity() * size_of::<i64>()
-            + (self.samples.capacity() + self.dependent.capacity()) * size_of::<u32>()
+        let numbers = self.samples.capacity() + self.dependent.capacity() + self.firsts.capacity();
+        self.starts.capacity() * size_of::<i64>() + numbers * size_of::<u32>()
     }
 }
 

@@ -6,9 +6,9 @@
 //! have reached it, or are silent ([`SILENT_TICKS`] behind the one that is furthest).
 //!
 //! A segment ends at the last key frame that keeps it within the target duration; at another
-//! picture if there is none; and by the clock where pictures are missing. No
-//! segment is longer than the target, as rounded in a playlist: where no track has media, the next
-//! one begins behind the gap.
+//! picture if there is none; and by the clock where pictures are missing. No segment is longer than
+//! the target, as rounded in a playlist: where no track has media, the next one begins behind the
+//! gap.
 //!
 //! Costs a search for each new cut; 12 bytes a cut, and 4 a track of it.
 //!
@@ -72,9 +72,9 @@ impl Cuts {
                 Some(first) if index == leading => first,
                 _ => first_decoded(&tracks[index], start),
             };
-            let before = cuts.firsts.last().expect("the first cut is there");
-            let firsts = before.iter().enumerate();
-            let firsts = firsts.map(|(index, &before)| before.max(own(index) as u32)).collect();
+            // Samples that came late belong to the next segment.
+            let before = cuts.last_firsts().into_iter().enumerate();
+            let firsts = before.map(|(index, before)| before.max(own(index) as u32));
             cuts.push_growing(start, firsts, is_independent);
         }
         let is_final = |&start: &i64| progress.has_passed(start);

@@ -158,7 +158,7 @@ impl LiveTracks {
     /// another now, or none, those known so far. True if it has just ended.
     ///
     /// # Errors
-    /// The longer recording has no segments, with the reason.
+    /// Making them failed.
     pub(super) async fn extended(
         self: &Arc<Self>,
         asset: Option<&Arc<TrackAsset>>,
@@ -170,7 +170,7 @@ impl LiveTracks {
             let is_old = asset.is_some_and(|asset| newest.bytes < asset.key.bytes);
             let is_early = now.duration_since(newest.made) < newest.cost * COST_SHARE;
             let was_complete = newest.plan.growing().is_some_and(|list| list.is_complete);
-            let is_known = was_complete || !is_complete && (!is_old || is_early);
+            let is_known = was_complete || is_early || !is_complete && !is_old;
             is_known.then(|| newest.plan.clone())
         };
         if let Some(plan) = known(&self.newest.lock(), Instant::now()) {
@@ -183,6 +183,7 @@ impl LiveTracks {
         let before = self.newest.lock().plan.clone();
         let asset = asset.or_else(|| Some(&before.track_media()?.asset)).cloned();
         let asset = asset.ok_or(NoAsset::CHANGING)?;
+        let bytes = asset.key.bytes;
         let (live, file) = (self.clone(), file.clone());
         let list = GrowingList { target_s: self.target_s, began: self.began, is_complete };
         let known = before.clone();
@@ -197,6 +198,8 @@ impl LiveTracks {
             // The playlists stay as they are.
             Err(reason) => {
                 tracing::warn!("{}: no further segments: {reason}", self.identity);
+                let mut newest = self.newest.lock();
+                (newest.bytes, newest.made) = (bytes, Instant::now());
                 Ok((before, false))
             }
         }
