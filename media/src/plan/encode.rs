@@ -5,6 +5,8 @@
 //!
 //! Does not know the envelope ([`crate::stored`]).
 
+use std::time::{Duration, SystemTime};
+
 use super::identity::RtpIdentity;
 use super::rows::{ClockPoint, ElementaryStream, EntryPoint, SyncLoss};
 use super::{PacketPlan, PlanParts};
@@ -31,6 +33,15 @@ pub struct PlanKey {
 }
 
 impl PlanKey {
+    /// Returns the time of last modification; `None` beyond what the machine's clock can hold.
+    pub fn modified(&self) -> Option<SystemTime> {
+        let distance = Duration::from_nanos(u64::try_from(self.modified_ns.unsigned_abs()).ok()?);
+        match self.modified_ns < 0 {
+            true => SystemTime::UNIX_EPOCH.checked_sub(distance),
+            false => SystemTime::UNIX_EPOCH.checked_add(distance),
+        }
+    }
+
     pub(crate) fn differs(&self, other: &Self) -> Option<Aspect> {
         [
             (self.path != other.path, Aspect::Path),

@@ -56,6 +56,13 @@ pub(super) fn live_identity(key: &PlanKey, identity: RtpIdentity) -> String {
     format!("{:x}-0-{:x}.{VERSION}", key.inode, identity.ssrc)
 }
 
+/// Returns the time at which reception of a recording began, of which `recorded_ticks` are written.
+pub(super) fn start_time(key: &PlanKey, recorded_ticks: u64) -> SystemTime {
+    let recorded = Duration::from_micros(recorded_ticks / TICKS_PER_US);
+    let written = key.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    written.checked_sub(recorded).unwrap_or(written)
+}
+
 /// True when a recording of this identity is in this file.
 pub(super) fn has_inode(file: &OpenFile, identity: &str) -> bool {
     let inode = |text: &str| text.split('-').next().map(str::to_owned);
@@ -94,11 +101,7 @@ impl LiveAsset {
     fn extend_by(&self, asset: &Asset, starts: &RecordedStarts) {
         let mut state = self.state();
         state.segments.extend(&asset.plan, starts, !asset.is_growing());
-        let recorded = Duration::from_micros(asset.plan.duration_ticks() / TICKS_PER_US);
-        let written =
-            u64::try_from(asset.key.modified_ns).map_or(Duration::ZERO, Duration::from_nanos);
-        let written = SystemTime::UNIX_EPOCH + written;
-        state.note_date(written.checked_sub(recorded).unwrap_or(written));
+        state.note_date(start_time(&asset.key, asset.plan.duration_ticks()));
     }
 
     /// Returns the identity of the recording in addresses.

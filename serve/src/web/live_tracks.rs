@@ -26,10 +26,9 @@ use media::cmaf::TrackSegments;
 use parking_lot::Mutex;
 
 use super::address::{TrackList, WebItem};
-use super::live::{has_inode, live_identity};
+use super::live::{has_inode, live_identity, start_time};
 use super::live_dash::FOLLOWED;
 use super::manifest;
-use super::media_playlist::TICKS_PER_US;
 use super::mpd_elements::{self, DynamicTimes};
 use super::ts_form::TsForm;
 use super::web_asset::WebAsset;
@@ -94,11 +93,7 @@ impl LiveTracks {
         let Some(target_s) = target_s.map_err(|reason| reason.to_string())? else {
             return Ok(None);
         };
-        let recorded = Duration::from_micros(presentation.presented_end_ticks() / TICKS_PER_US);
-        let written =
-            u64::try_from(asset.key.modified_ns).map_or(Duration::ZERO, Duration::from_nanos);
-        let written = SystemTime::UNIX_EPOCH + written;
-        let began = written.checked_sub(recorded).unwrap_or(written);
+        let began = start_time(&asset.key, presentation.presented_end_ticks());
         let identity = tracks_identity(asset);
         let list = GrowingList { target_s, began, is_complete: false };
         let newest = plan(asset, file, &identity, (list, None))?;

@@ -389,13 +389,8 @@ fn tracks_name(name: &str, asset: &TrackAsset) -> String {
 
 /// True when a plan is of the content of this file.
 fn is_of(key: &PlanKey, file: &OpenFile) -> bool {
-    let nanoseconds = std::time::Duration::from_nanos(key.modified_ns.unsigned_abs() as u64);
-    let epoch = std::time::SystemTime::UNIX_EPOCH;
-    let modified = match key.modified_ns < 0 {
-        true => epoch.checked_sub(nanoseconds),
-        false => epoch.checked_add(nanoseconds),
-    };
-    modified.is_some_and(|modified| file_etag(key.bytes, modified, key.inode) == file.entity().etag)
+    let is_so = |modified| file_etag(key.bytes, modified, key.inode) == file.entity().etag;
+    key.modified().is_some_and(is_so)
 }
 
 /// Source that an item is made of.
