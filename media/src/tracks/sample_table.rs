@@ -221,9 +221,7 @@ impl SampleTable {
 
     /// Time of decoding of the last sample.
     pub fn last_decode(&self) -> u64 {
-        let last = self.paces[self.paces.len() - 1];
-        last.decode
-            + (self.sizes.len() as u64 - 1 - u64::from(last.first)) * u64::from(last.duration)
+        self.end() - u64::from(self.paces[self.paces.len() - 1].duration)
     }
 
     /// The latest end of a sample's presentation, before edits.

@@ -77,7 +77,7 @@ impl LibraryAsset {
     pub(crate) fn continues(&self) -> bool {
         match self {
             LibraryAsset::Stream(asset) => asset.continues(),
-            LibraryAsset::Tracks(asset) => asset.growth().is_some(),
+            LibraryAsset::Tracks(asset) => asset.is_growing(),
         }
     }
 

@@ -44,7 +44,7 @@ use super::scans::OpenedFile;
 use super::verdicts::FileId;
 use super::{Library, NoAsset, StreamSummary};
 use crate::library::asset::{Asset, LibraryAsset, LibrarySource};
-use crate::library::growing_file::{Growth, is_recorded};
+use crate::library::growing_file::{COST_SHARE, Growth, is_recorded};
 
 /// Table of the followed recordings.
 #[derive(Default)]
@@ -374,8 +374,6 @@ const PLAN_EVERY: Duration = Duration::from_millis(400);
 /// The same while players wait for the next part.
 const LOOK_QUICKLY: Duration = Duration::from_millis(40);
 const PLAN_QUICKLY: Duration = Duration::from_millis(80);
-/// Pause between two plans, in times of the first one's duration.
-const COST_SHARE: u32 = 20;
 /// Time after the last request for which a recording is followed.
 const IDLE: Duration = Duration::from_secs(30);
 /// The same after a request of a player of HLS or DASH, which may pause.

@@ -30,6 +30,9 @@ use tokio::sync::futures::Notified;
 use crate::library::asset::{LibrarySource, Source};
 use crate::library::track_asset::TrackSource;
 
+/// Pause between two plans of a recording, in times of the first one's duration.
+pub(crate) const COST_SHARE: u32 = 20;
+
 /// True once bytes of a recording were lost that addresses of segments refer to. It outlives the
 /// recording.
 #[derive(Clone, Default)]

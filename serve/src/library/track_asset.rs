@@ -191,6 +191,11 @@ impl TrackAsset {
         TrackAsset::new(self.name.clone(), self.key.clone(), self.presentation.clone())
     }
 
+    /// True when the file will have more samples.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.growth.is_some()
+    }
+
     /// Returns the newest state of a recording that is written.
     pub(crate) fn growth(&self) -> Option<&Arc<Growth>> {
         self.growth.as_ref()
@@ -301,7 +306,7 @@ impl TrackSource {
     /// Returns the pictures of this file at a scale; `None` where it has none, and for a recording,
     /// whose end is not known.
     pub(crate) fn trick(&self, scale: PlayScale) -> Option<Arc<TrackSource>> {
-        if self.asset.growth().is_some() {
+        if self.asset.is_growing() {
             return None;
         }
         let presentation = &self.asset.presentation;

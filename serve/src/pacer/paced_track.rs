@@ -148,7 +148,7 @@ impl PacedTrack {
     /// Moves to the first unit that is due at `ticks` or later.
     pub(super) fn seek(&mut self, source: &TrackSource, ticks: u64) {
         let presentation = &source.asset.presentation;
-        let is_growing = source.asset.growth().is_some();
+        let is_growing = source.asset.is_growing();
         self.is_over = ticks >= presentation.duration_ticks() && !is_growing;
         self.is_silent = false;
         (self.chapter, self.next) = (presentation.chapter_at(ticks), 0);

@@ -34,7 +34,7 @@ impl RtspConnection {
                 })
             }
             LibraryAsset::Tracks(asset) => {
-                let (presentation, ends) = (&asset.presentation, asset.growth().is_none());
+                let (presentation, ends) = (&asset.presentation, !asset.is_growing());
                 let description = Description {
                     name: asset.title(),
                     origin: self.local.ip().to_canonical(),

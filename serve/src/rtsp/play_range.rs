@@ -84,7 +84,7 @@ pub(super) fn sample_range(
     let end = range.end.map(presented_ticks);
     let (start, end) = match (range.start, end) {
         // `now` of a growing recording is its current end (§3.6).
-        (NptStart::Now, end) if source.asset.growth().is_some() => {
+        (NptStart::Now, end) if source.asset.is_growing() => {
             let now = presentation.presented_of_due(source.asset.settled_ticks());
             (Some(u64::try_from(now).unwrap_or(0)), end)
         }
@@ -125,7 +125,7 @@ pub(super) fn sample_range(
             Some(presentation.entry(timeline.ticks(wanted)))
         }
     };
-    let is_growing = source.asset.growth().is_some();
+    let is_growing = source.asset.is_growing();
     let is_end = |&end: &u64| end < timeline.end_ticks() || is_growing;
     let limit = end.map(|end| timeline.ticks(end)).filter(is_end);
     let end_ticks = limit.map_or(u64::MAX, |end| presentation.due_of_presented(end as i64).max(1));

@@ -127,7 +127,7 @@ impl PlaySpan {
             }
             PlaySpan::Samples(span) => {
                 let asset = &span.source.newest().asset;
-                if asset.growth().is_some() {
+                if asset.is_growing() {
                     return span.end_ticks < u64::MAX;
                 }
                 (asset.presentation.duration_ticks(), span.end_ticks)
@@ -247,7 +247,7 @@ impl SampleSpan {
             end => in_file(presentation.presented_of_due(end)),
         };
         let end = if is_backwards { end.min(start) } else { end.max(start) };
-        let is_open = asset.growth().is_some() && self.end_ticks == u64::MAX;
+        let is_open = asset.is_growing() && self.end_ticks == u64::MAX;
         (duration_of(start), (!is_open).then(|| duration_of(end)))
     }
 }

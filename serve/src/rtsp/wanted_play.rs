@@ -76,7 +76,7 @@ impl WantedPlay {
         let (scale, is_live) = match &media {
             WantedMedia::Packets { source, .. } => (PlayScale::ONE, source.asset.continues()),
             WantedMedia::Samples { source, .. } => {
-                (source.asset.timeline().scale(), source.asset.growth().is_some())
+                (source.asset.timeline().scale(), source.asset.is_growing())
             }
         };
         // Packets that a live source has not produced yet cannot be sent faster.

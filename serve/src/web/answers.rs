@@ -25,6 +25,7 @@ use super::live_dash;
 use super::live_reload::ReloadQuery;
 use super::live_tracks::LiveTracks;
 use super::protection::SegmentCipher;
+use super::recorded_file::RecordedFile;
 use super::recording_snapshot::RecordingSnapshot;
 use super::side_cars::side_cars;
 use super::title::Title;
@@ -95,12 +96,8 @@ pub(crate) async fn answer(
     let asset = match asset {
         Ok(WebSource::Whole(asset)) => asset,
         Ok(WebSource::Live(live, asset)) if item.is_live_dash() => {
-            let is_other = address.identity.is_some_and(|asked| asked != live.identity());
-            if is_other || !live.is_of(&file) {
-                return (over(request, now), file);
-            }
-            if live.was_cut_short() {
-                return (cut_short(request, now), file);
+            if let Some(refused) = not_served(request, address, &live.recorded, &file, now) {
+                return (refused, file);
             }
             let recording = RecordingSnapshot { live, asset, file };
             let by = (web, peer);
@@ -192,6 +189,37 @@ pub(crate) async fn answer(
     (made(request, &entity, parts, item, now), source)
 }
 
+/// Returns the answer to a request for another recording than that of a file, or for one that was
+/// cut short.
+fn not_served(
+    request: &Request,
+    address: &WebAddress<'_>,
+    recorded: &RecordedFile,
+    file: &OpenFile,
+    now: SystemTime,
+) -> Option<Response> {
+    let is_other = address.identity.is_some_and(|asked| asked != recorded.identity());
+    if is_other || !recorded.is_of(file) {
+        return Some(over(request, now));
+    }
+    recorded.was_cut_short().then(|| cut_short(request, now))
+}
+
+/// Returns the answer with these parts of an item of a recording.
+fn made_of_recording(
+    request: &Request,
+    (item, parts): (&WebItem, ItemParts),
+    recorded: &RecordedFile,
+    file: &OpenFile,
+    now: SystemTime,
+) -> Response {
+    let text = crc32fast::hash(&parts.head);
+    let etag = format!("\"{}/{item}-{text:x}\"", recorded.identity());
+    let entity =
+        Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
+    made(request, &entity, parts, item, now)
+}
+
 /// Returns the answer with an item of a recording.
 fn of_recording(
     request: &Request,
@@ -200,26 +228,19 @@ fn of_recording(
     file: &OpenFile,
     now: SystemTime,
 ) -> Response {
-    if address.identity.is_some_and(|asked| asked != live.identity()) || !live.is_of(file) {
-        return over(request, now);
-    }
-    if live.was_cut_short() {
-        return cut_short(request, now);
+    if let Some(refused) = not_served(request, address, &live.recorded, file, now) {
+        return refused;
     }
     let item = &address.item;
     let query = ReloadQuery::parse(request.query.as_deref()).unwrap_or_default();
-    let parts = live.state().parts(live.identity(), item, query.is_update);
+    let parts = live.state().parts(live.recorded.identity(), item, query.is_update);
     let Some(parts) = parts else {
         return error(request, 404, "the recording has no such segment, or none yet", now);
     };
     if parts.ranges.iter().any(|range| range.end > file.entity().bytes) {
         return cut_short(request, now);
     }
-    let text = crc32fast::hash(&parts.head);
-    let etag = format!("\"{}/{item}-{text:x}\"", live.identity());
-    let entity =
-        Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
-    made(request, &entity, parts, item, now)
+    made_of_recording(request, (item, parts), &live.recorded, file, now)
 }
 
 /// Returns the answer with an item of a recording of tracks, and the file that has its bytes.
@@ -230,23 +251,23 @@ async fn of_tracks(
     (asked, web, peer): ((&WebItem, TsForm), &WebAssets, IpAddr),
     now: SystemTime,
 ) -> (Response, Arc<OpenFile>) {
-    if address.identity.is_some_and(|asked| asked != live.identity()) || !live.is_of(&file) {
-        return (over(request, now), file);
+    if let Some(refused) = not_served(request, address, &live.recorded, &file, now) {
+        return (refused, file);
     }
     let item = &address.item;
-    if live.was_cut_short() || live.is_cut_short(&plan, &file) {
-        // The file may have been opened before it grew.
-        if !live.was_cut_short() && !file.is_unchanged() {
-            return (refused(request, &NoAsset::CHANGING, now), file);
-        }
-        return (cut_short(request, now), file);
+    if live.is_cut_short(&plan, &file) {
+        // It may have been opened before it grew.
+        return match file.is_unchanged() {
+            true => (cut_short(request, now), file),
+            false => (refused(request, &NoAsset::CHANGING, now), file),
+        };
     }
     let mut source = file.clone();
     let parts = match live.item(item, &plan) {
         None => live.text(asked, &plan, now).map(ItemParts::of_text),
         Some(whole) if plan.is_copied(&whole) => {
             let named = (
-                format!("{}/~{}/{item}", address.file, live.identity()),
+                format!("{}/~{}/{item}", address.file, live.recorded.identity()),
                 plan.copied_bytes(&whole),
             );
             let (made, media) = (plan.clone(), file.clone());
@@ -264,11 +285,7 @@ async fn of_tracks(
         let what = "the recording has no such segment, or none yet";
         return (error(request, 404, what, now), file);
     };
-    let text = crc32fast::hash(&parts.head);
-    let etag = format!("\"{}/{item}-{text:x}\"", live.identity());
-    let entity =
-        Entity { bytes: parts.bytes(), etag: &etag, content_type: kind(item), ..file.entity() };
-    (made(request, &entity, parts, item, now), source)
+    (made_of_recording(request, (item, parts), &live.recorded, &file, now), source)
 }
 
 /// Returns the answer with the playlist or description of a title of several files.

@@ -25,48 +25,22 @@
 //! Does not wait ([`super::live_reload`]), and has no channels ([`super::channel_answers`]).
 
 use std::io;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
 
-use media::plan::{PlanKey, RtpIdentity};
 use media::{GrowingSegments, RecordedStarts};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::address::VERSION;
 use super::live_dash::LiveDash;
 use super::live_state::LiveState;
-use super::media_playlist::TICKS_PER_US;
+use super::recorded_file::{RecordedFile, live_identity, start_time};
 use super::shown_tracks::shown;
 use crate::http::open_files::OpenFile;
 use crate::library::asset::Asset;
-use crate::library::growing_file::{CutShort, Growth};
 
 /// A recording as HLS.
 pub(crate) struct LiveAsset {
-    identity: String,
-    /// Empty once it is whole, or no longer followed.
-    growth: Weak<Growth>,
-    cut_short: CutShort,
+    pub(super) recorded: RecordedFile,
     state: Mutex<LiveState>,
     pub(super) dash: LiveDash,
-}
-
-/// Returns the identity of a recording in addresses.
-pub(super) fn live_identity(key: &PlanKey, identity: RtpIdentity) -> String {
-    format!("{:x}-0-{:x}.{VERSION}", key.inode, identity.ssrc)
-}
-
-/// Returns the time at which reception of a recording began, of which `recorded_ticks` are written.
-pub(super) fn start_time(key: &PlanKey, recorded_ticks: u64) -> SystemTime {
-    let recorded = Duration::from_micros(recorded_ticks / TICKS_PER_US);
-    let written = key.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    written.checked_sub(recorded).unwrap_or(written)
-}
-
-/// True when a recording of this identity is in this file.
-pub(super) fn has_inode(file: &OpenFile, identity: &str) -> bool {
-    let inode = |text: &str| text.split('-').next().map(str::to_owned);
-    inode(file.entity().etag.trim_matches('"')) == inode(identity)
 }
 
 impl LiveAsset {
@@ -79,10 +53,9 @@ impl LiveAsset {
         let segments = GrowingSegments::of(&asset.plan, false);
         let (Some(segments), Some(starts)) = (segments, asset.starts()) else { return Ok(None) };
         let state = LiveState::recording(segments, shown(asset, file)?);
+        let identity = live_identity(&asset.key, asset.plan.identity());
         let live = LiveAsset {
-            identity: live_identity(&asset.key, asset.plan.identity()),
-            growth: asset.growth().map_or_else(Weak::new, Arc::downgrade),
-            cut_short: asset.growth().map(|growth| growth.cut_short().clone()).unwrap_or_default(),
+            recorded: RecordedFile::new(identity, asset.growth()),
             state: Mutex::new(state),
             dash: LiveDash::default(),
         };
@@ -104,26 +77,6 @@ impl LiveAsset {
         state.note_date(start_time(&asset.key, asset.plan.duration_ticks()));
     }
 
-    /// Returns the identity of the recording in addresses.
-    pub(super) fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    /// True when this is its file.
-    pub(super) fn is_of(&self, file: &OpenFile) -> bool {
-        has_inode(file, &self.identity)
-    }
-
-    /// True when its file has lost bytes, also if it has others since.
-    pub(super) fn was_cut_short(&self) -> bool {
-        self.cut_short.is_so()
-    }
-
-    /// Returns its newest state while it is written.
-    pub(super) fn growth(&self) -> Option<Arc<Growth>> {
-        self.growth.upgrade()
-    }
-
     /// Returns its segments so far.
     pub(super) fn state(&self) -> MutexGuard<'_, LiveState> {
         self.state.lock()
@@ -133,7 +86,9 @@ impl LiveAsset {
 #[cfg(test)]
 impl LiveAsset {
     /// The clip as a recording that is in progress for as long as its growth is held.
-    pub(super) fn of_clip(growth: &Arc<Growth>) -> LiveAsset {
+    pub(super) fn of_clip(
+        growth: &std::sync::Arc<crate::library::growing_file::Growth>,
+    ) -> LiveAsset {
         let clip = include_bytes!("../../../pagewire/assets/clip.ts");
         let mut scanner = media::Scanner::new();
         scanner.feed(clip);
@@ -145,9 +100,7 @@ impl LiveAsset {
             super::shown_tracks::ShownTracks::of(&plan.surveyed(clip)),
         );
         LiveAsset {
-            identity: String::new(),
-            growth: Arc::downgrade(growth),
-            cut_short: CutShort::default(),
+            recorded: RecordedFile::new(String::new(), Some(growth)),
             state: Mutex::new(state),
             dash: LiveDash::default(),
         }

@@ -130,7 +130,7 @@ pub(crate) async fn awaited(
     waits: &Semaphore,
     now: SystemTime,
 ) -> LiveWait {
-    if address.identity != Some(live.identity()) {
+    if address.identity != Some(live.recorded.identity()) {
         return LiveWait::Ready;
     }
     let wanted = wanted(request, address, &live.state(), now);
@@ -139,7 +139,7 @@ pub(crate) async fn awaited(
         Ok(Wanted::Nothing) => return LiveWait::Ready,
         Ok(Wanted::Listed) => {
             // The player will request the next segment or part.
-            live.growth().iter().for_each(|growth| growth.note_watched());
+            live.recorded.growth().iter().for_each(|growth| growth.note_watched());
             return LiveWait::Ready;
         }
         Ok(Wanted::Coming(segment, part)) => (segment, part),
@@ -186,7 +186,7 @@ pub(super) async fn awaited_of_channel(
 }
 
 async fn wait(live: &LiveAsset, is_there: impl Fn() -> bool) {
-    let Some(growth) = live.growth() else { return };
+    let Some(growth) = live.recorded.growth() else { return };
     let deadline = Instant::now() + live.state().wait_max();
     loop {
         // Created before the look, so that no plan is missed.

@@ -18,7 +18,7 @@
 //! Sources: RFC 8216 §6.2.2 (live playlists).
 //! Does not follow files ([`crate::library`] does), or list parts of segments.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -26,30 +26,24 @@ use media::cmaf::TrackSegments;
 use parking_lot::Mutex;
 
 use super::address::{TrackList, WebItem};
-use super::live::{has_inode, live_identity, start_time};
 use super::live_dash::FOLLOWED;
 use super::manifest;
 use super::mpd_elements::{self, DynamicTimes};
+use super::recorded_file::{RecordedFile, live_identity, start_time};
 use super::ts_form::TsForm;
 use super::web_asset::WebAsset;
 use super::web_media::GrowingList;
 use crate::http::open_files::OpenFile;
 use crate::library::NoAsset;
-use crate::library::growing_file::{CutShort, Growth};
+use crate::library::growing_file::COST_SHARE;
 use crate::library::track_asset::TrackAsset;
 
 /// Segments at the beginning: players start three behind the last.
 const LISTED_MIN: usize = 3;
 
-/// Pause between two plans, in times of the first one's duration.
-const COST_SHARE: u32 = 20;
-
 /// A recording of tracks.
 pub(crate) struct LiveTracks {
-    identity: String,
-    /// Empty once it is whole, or no longer followed.
-    growth: Weak<Growth>,
-    cut_short: CutShort,
+    pub(super) recorded: RecordedFile,
     /// Wall time of its start.
     began: SystemTime,
     target_s: u64,
@@ -100,9 +94,7 @@ impl LiveTracks {
         let settled = newest.plan.track_media().map_or(0, |media| media.plan.settled());
         let is_playable = settled >= LISTED_MIN;
         let made = || LiveTracks {
-            identity,
-            growth: asset.growth().map_or_else(Weak::new, Arc::downgrade),
-            cut_short: asset.growth().map(|growth| growth.cut_short().clone()).unwrap_or_default(),
+            recorded: RecordedFile::new(identity, asset.growth()),
             began,
             target_s,
             planning: tokio::sync::Mutex::default(),
@@ -112,36 +104,16 @@ impl LiveTracks {
         Ok(is_playable.then(made))
     }
 
-    /// Returns the identity of the recording in addresses.
-    pub(super) fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    /// True when this is its file.
-    pub(super) fn is_of(&self, file: &OpenFile) -> bool {
-        has_inode(file, &self.identity)
-    }
-
-    /// True when its file has lost bytes, also if it has others since.
-    pub(super) fn was_cut_short(&self) -> bool {
-        self.cut_short.is_so()
-    }
-
     /// True when a file lacks bytes of these segments.
     pub(super) fn is_cut_short(&self, plan: &WebAsset, file: &OpenFile) -> bool {
         let planned = plan.track_media().map(|media| media.asset.presentation.file_bytes());
         planned.is_some_and(|bytes| bytes > file.entity().bytes)
     }
 
-    /// Returns its newest state while it is written.
-    pub(super) fn growth(&self) -> Option<Arc<Growth>> {
-        self.growth.upgrade()
-    }
-
     /// True when it is no longer followed; sessions may still play it.
     pub(super) fn is_over(&self) -> bool {
-        let newest = self.growth.upgrade().and_then(|growth| growth.newest_tracks());
-        newest.is_none_or(|newest| newest.asset.growth().is_none())
+        let newest = self.recorded.growth().and_then(|growth| growth.newest_tracks());
+        newest.is_none_or(|newest| !newest.asset.is_growing())
     }
 
     /// True when a player may have a dynamic description and ask for the next.
@@ -159,8 +131,8 @@ impl LiveTracks {
         asset: Option<&Arc<TrackAsset>>,
         file: &Arc<OpenFile>,
     ) -> Result<(Arc<WebAsset>, bool), NoAsset> {
-        let asset = asset.filter(|asset| self.identity == tracks_identity(asset));
-        let is_complete = asset.is_none_or(|asset| asset.growth().is_none());
+        let asset = asset.filter(|asset| self.recorded.identity() == tracks_identity(asset));
+        let is_complete = asset.is_none_or(|asset| !asset.is_growing());
         let known = |newest: &Planned, now: Instant| {
             let is_old = asset.is_some_and(|asset| newest.bytes < asset.key.bytes);
             let is_early = now.duration_since(newest.made) < newest.cost * COST_SHARE;
@@ -182,7 +154,7 @@ impl LiveTracks {
         let (live, file) = (self.clone(), file.clone());
         let list = GrowingList { target_s: self.target_s, began: self.began, is_complete };
         let known = before.clone();
-        let make = move || plan(&asset, &file, &live.identity, (list, Some(&known)));
+        let make = move || plan(&asset, &file, live.recorded.identity(), (list, Some(&known)));
         let made = tokio::task::spawn_blocking(make).await;
         match made.map_err(|panic| NoAsset::Unreadable(panic.to_string()))? {
             Ok(made) => {
@@ -192,7 +164,7 @@ impl LiveTracks {
             }
             // The playlists stay as they are.
             Err(reason) => {
-                tracing::warn!("{}: no further segments: {reason}", self.identity);
+                tracing::warn!("{}: no further segments: {reason}", self.recorded.identity());
                 let mut newest = self.newest.lock();
                 (newest.bytes, newest.made) = (bytes, Instant::now());
                 Ok((before, false))
@@ -244,7 +216,7 @@ impl LiveTracks {
                     now,
                     target_s: self.target_s,
                     is_complete,
-                    identity: &self.identity,
+                    identity: self.recorded.identity(),
                 };
                 let made = || {
                     let files = [plan.listed(String::new(), "", &[])];

@@ -234,10 +234,7 @@ fn adaptation_set(
         "    <AdaptationSet id=\"{id}\" contentType=\"{kind}\" mimeType=\"{kind}/mp4\" \
          segmentAlignment=\"true\""
     );
-    // A recording may have others later.
-    let is_independent =
-        |one: &&Offered<'_>| one.media.growing.is_none() && one.rendition.is_independent();
-    if set.iter().all(is_independent) {
+    if set.iter().all(|one| one.media.is_independent(one.rendition)) {
         text.push_str(" startWithSAP=\"1\"");
     }
     if let Some(language) = language(track) {

@@ -202,10 +202,10 @@ fn of_tracks(lists: &mut Lists, file: &Listed<'_>, media: &TrackMedia) {
     let pictures = media.plan.pictures(presentation).filter(is_offered);
     let is_sound = |&index: &usize| tracks[index].codec.media() == Kind::Audio;
     let sounds: Vec<usize> = (0..tracks.len()).filter(is_sound).filter(is_offered).collect();
-    let is_independent =
-        |list: &TrackList| media.plan.rendition(&list.0).is_none_or(Rendition::is_independent);
-    // A recording may have others later.
-    lists.is_dependent |= media.growing.is_some() || !media.inits.keys().all(is_independent);
+    let is_independent = |list: &TrackList| {
+        media.plan.rendition(&list.0).is_none_or(|one| media.is_independent(one))
+    };
+    lists.is_dependent |= !media.inits.keys().all(is_independent);
     let together = match (pictures, &sounds[..]) {
         (Some(pictures), &[sound]) => offered(&[pictures, sound]),
         (Some(pictures), []) => offered(&[pictures]),

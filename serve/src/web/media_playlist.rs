@@ -101,8 +101,7 @@ pub(super) fn of_tracks(media: &TrackMedia, list: &TrackList, key: &str) -> Byte
             Lines::of_recording(head, listed.start, segments.len())
         }
     };
-    // A recording may have others later.
-    if media.growing.is_none() && rendition.is_independent() {
+    if media.is_independent(rendition) {
         lines.text.push_str("#EXT-X-INDEPENDENT-SEGMENTS\n");
     }
     let _ = writeln!(lines.text, "#EXT-X-MAP:URI=\"{list}/init.mp4\"");

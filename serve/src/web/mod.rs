@@ -49,6 +49,7 @@ mod pictures;
 #[cfg(test)]
 mod playlist_trials;
 pub(crate) mod protection;
+mod recorded_file;
 mod recording_snapshot;
 mod segment_copies;
 mod shown_tracks;

@@ -44,7 +44,7 @@ impl LiveMedia for RecordingSnapshot {
     }
 
     fn identity(&self) -> &str {
-        self.live.identity()
+        self.live.recorded.identity()
     }
 
     fn dash(&self) -> &LiveDash {

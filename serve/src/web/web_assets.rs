@@ -17,10 +17,11 @@ use tokio::sync::Semaphore;
 use wire::http::file_etag;
 
 use super::address::{WebAddress, WebItem};
-use super::live::{LiveAsset, live_identity};
+use super::live::LiveAsset;
 use super::live_tracks::{LiveTracks, tracks_identity};
 use super::made_parts::MadeParts;
 use super::protection::{AssetKeys, Protection};
+use super::recorded_file::live_identity;
 use super::segment_copies::SegmentCopies;
 use super::subtitles::Subtitles;
 use super::web_asset::{WebAsset, identity};
@@ -61,8 +62,8 @@ enum LiveRecording {
 impl LiveRecording {
     fn is_in_progress(&self) -> bool {
         match self {
-            LiveRecording::Stream(live) => live.growth().is_some(),
-            LiveRecording::Tracks(live) => live.growth().is_some(),
+            LiveRecording::Stream(live) => live.recorded.growth().is_some(),
+            LiveRecording::Tracks(live) => live.recorded.growth().is_some(),
         }
     }
 
@@ -206,7 +207,7 @@ impl WebAssets {
         match &asset {
             LibraryAsset::Stream(asset) => {
                 let live = self.recordings.get(&stream_name(name, asset))?.stream()?;
-                if !live.is_of(file) || !live.dash.is_followed() {
+                if !live.recorded.is_of(file) || !live.dash.is_followed() {
                     return None;
                 }
                 live.extend(asset);
@@ -214,7 +215,7 @@ impl WebAssets {
             }
             LibraryAsset::Tracks(asset) => {
                 let live = self.recordings.get(&tracks_name(name, asset))?.tracks()?;
-                if !live.is_of(file) || !live.is_described() {
+                if !live.recorded.is_of(file) || !live.is_described() {
                     return None;
                 }
                 let plan = self.extended((name, &live), Some(asset), file).await.ok()?;
@@ -237,7 +238,7 @@ impl WebAssets {
             Ok(asset) => asset,
             // It may have broken off, and its file be no film any more.
             Err(reason) => match self.asked(address).filter(|live| live.is_over()) {
-                Some(live) if live.is_of(file) => {
+                Some(live) if live.recorded.is_of(file) => {
                     let plan = self.extended((name, &live), None, file).await?;
                     return Ok(WebSource::LiveTracks(live, plan));
                 }
@@ -268,11 +269,13 @@ impl WebAssets {
     ) -> Result<WebSource, NoAsset> {
         let live = match self.asked(address) {
             // It is followed anew, as another.
-            Some(live) if asset.growth().is_some() && live.identity() != tracks_identity(asset) => {
+            Some(live)
+                if asset.is_growing() && live.recorded.identity() != tracks_identity(asset) =>
+            {
                 return Ok(WebSource::Over);
             }
             Some(live) => live,
-            None if asset.growth().is_none() => return Ok(WebSource::Over),
+            None if !asset.is_growing() => return Ok(WebSource::Over),
             None => {
                 let named = tracks_name(address.file, asset);
                 let made = self.recordings.get_or_insert_async(&named, async {
@@ -305,7 +308,7 @@ impl WebAssets {
     ) -> Result<Arc<WebAsset>, NoAsset> {
         let (plan, is_over) = live.extended(asset, file).await?;
         if is_over {
-            let named = format!("{name}/~{}", live.identity());
+            let named = format!("{name}/~{}", live.recorded.identity());
             self.recordings.insert(named, LiveRecording::Tracks(live.clone()));
         }
         Ok(plan)

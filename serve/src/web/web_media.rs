@@ -140,6 +140,11 @@ impl TrackMedia {
         self.growing.is_none() || listed.iter().any(|one| one.bytes > 0)
     }
 
+    /// True if play can start with each segment of a rendition; a recording may have others later.
+    pub(super) fn is_independent(&self, rendition: &Rendition) -> bool {
+        self.growing.is_none() && rendition.is_independent()
+    }
+
     /// Returns the number of the segment of a track of a recording that starts at this time of its
     /// timeline.
     pub(super) fn segment_at(&self, track: usize, start: u64) -> Option<usize> {
