@@ -15,7 +15,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::recorder::{Recorded, Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{Recorded, Recorder, Sender, url};
 use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Place, Server, uninterrupted};
 

@@ -12,7 +12,8 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use crate::harness::Place;
-use crate::harness::recorder::{Recorder, free_port};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::Recorder;
 use crate::recording::{Sends, assert_refused, bye};
 
 /// A frame of Opus: its first byte, then a recognisable text.

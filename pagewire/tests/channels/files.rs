@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use crate::capture::{Capture, Datagram, stream};
 use crate::clips::{Streams, clip};
-use crate::harness::recorder::free_port;
+use crate::harness::ports::free_port;
 use crate::harness::{Place, Server, await_true};
 use crate::{await_state, has_left_out, serve, state};
 

@@ -24,7 +24,6 @@ mod viewer;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -34,7 +33,7 @@ use media::{AssetPlan, Container};
 use serde_json::Value;
 
 use harness::answer::http;
-use harness::rtsp::LOCALHOST;
+use harness::ports::free_port;
 use harness::{PROGRAM, Place, Server};
 use viewer::{Viewer, Way};
 
@@ -176,8 +175,7 @@ fn channels(place: &Place, rows: &[Row]) -> (String, Vec<String>) {
     let names: Vec<_> = rows.iter().map(|row| format!("{:?}", row.container)).collect();
     for (name, row) in names.iter().zip(rows) {
         // No process listens there: the server itself reports the file on the air.
-        let port = UdpSocket::bind((LOCALHOST, 0)).and_then(|socket| socket.local_addr());
-        let port = port.expect("a free port").port();
+        let port = free_port();
         let _ = writeln!(
             config,
             "[channel.{name}]\nplaylist = [\"{}\"]\nsend = [\"udp://127.0.0.1:{port}\"]",

@@ -16,6 +16,8 @@ pub(crate) mod growing_film;
 pub(crate) mod gstreamer;
 pub(crate) mod lossy_relay;
 pub(crate) mod page_report;
+#[path = "../../../paths/tests/harness/ports.rs"]
+pub(crate) mod ports;
 pub(crate) mod recorder;
 pub(crate) mod rtsp;
 pub(crate) mod watchdog;

@@ -8,8 +8,8 @@
 //! Sources: RFC 3550 §5.1, RFC 2250 §2; proc_net(5), `/proc/net/udp`.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -169,30 +169,6 @@ pub(crate) fn files(place: &Place) -> Vec<PathBuf> {
     files
 }
 
-/// Returns a free even port of this machine whose successor is free as well, for a program that
-/// needs an explicit port. No other test gets either of them: each pair has a file that is locked
-/// until this process ends. The kernel assigns them to no socket that requests port 0, because they
-/// lie below its range (ip(7), `ip_local_port_range`).
-pub(crate) fn free_port() -> u16 {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
-    fs::create_dir_all(&folder).expect("room for a folder");
-    let begin = std::process::id().wrapping_mul(2_654_435_761);
-    for step in 0..PORT_PAIRS {
-        let port = FIRST_PORT + 2 * (begin.wrapping_add(step) % PORT_PAIRS) as u16;
-        let lock = File::create(folder.join(port.to_string())).expect("room for a file");
-        if lock.try_lock().is_ok() && is_free(port) && is_free(port + 1) {
-            std::mem::forget(lock);
-            return port;
-        }
-    }
-    panic!("no two neighbouring ports are free");
-}
-
-fn is_free(port: u16) -> bool {
-    let address = (Ipv4Addr::UNSPECIFIED, port);
-    UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
-}
-
 /// Returns the URL of a port of this machine.
 pub(crate) fn url(port: u16) -> String {
     format!("udp://127.0.0.1:{port}")
@@ -307,9 +283,6 @@ pub(crate) const BURST: usize = 16;
 /// A socket has 208 KiB with the default `rmem_default`, and a packet uses 2.3 kB of it.
 const UNREAD_BYTES_MAX: u64 = 64 << 10;
 const ROOM_LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Pairs of ports that are handed out, all below the kernel's own range, which starts at 32768.
-const FIRST_PORT: u16 = 20_000;
-const PORT_PAIRS: u32 = 6000;
 const READY_WAIT: Duration = Duration::from_secs(60);
 const END_WAIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -19,7 +19,8 @@ use tempfile::TempDir;
 
 use crate::client;
 use crate::harness::film;
-use crate::harness::recorder::{Recorder, free_port};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::Recorder;
 use crate::harness::{PROGRAM, Place, Server, await_true};
 use crate::tracks::{Picture, pictures};
 use crate::trick;

@@ -13,7 +13,8 @@ use std::thread;
 use crate::ffmpeg::{Frame, PICTURE, SOUND, frames, of_stream, position};
 use crate::harness::film::film;
 use crate::harness::gstreamer::has_elements;
-use crate::harness::recorder::{Recorded, Recorder, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{Recorded, Recorder, url};
 use crate::harness::{PROGRAM, Place, Server};
 use crate::{TS_PACKET_BYTES, assert_bytes, client};
 

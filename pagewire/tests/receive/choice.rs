@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use crate::assert_file;
 use crate::harness::clip::Clip;
-use crate::harness::recorder::{CACHE_HOME, Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{CACHE_HOME, Recorder, Sender, url};
 use crate::harness::{PROGRAM, Place, watchdog};
 
 fn program(place: &Place) -> Command {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::assert_file;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::recorder::{BURST, Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{BURST, Recorder, Sender, url};
 use crate::harness::{PROGRAM, Place, Server};
 
 #[test]

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::answer::Answer;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{Recorder, Sender, url};
 use crate::harness::rtsp::{Control, Player};
 use crate::harness::{PROGRAM, Place, Server};
 
@@ -51,7 +52,9 @@ impl Scene {
                 sender.send(payload);
             }
         });
-        let server = Server::at(&place, Command::new(PROGRAM), &[]);
+        // A test may start it again at its address.
+        let rtsp = format!("127.0.0.1:{}", free_port());
+        let server = Server::listening(&rtsp, &place, Command::new(PROGRAM), &[]);
         server.await_index("0.ts is live", |index| {
             let files = index["files"].as_array().expect("a list");
             files.iter().any(|file| file["live"] == true && file["stream"]["address"].is_string())

@@ -19,7 +19,8 @@ use media::{Codec, Presentation, RtpIdentity, TrackMedia};
 
 use crate::fake::{Fake, Script};
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::recorder::{Recorder, Sender, await_read, files, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{Recorder, Sender, await_read, files, url};
 use crate::harness::{PROGRAM, Place, Server, await_true, watchdog};
 
 /// Pictures a second, each with this many packets of sound.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::assert_file;
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
-use crate::harness::recorder::{BURST, Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{BURST, Recorder, Sender, url};
 use crate::harness::{PROGRAM, Place, Server};
 
 #[test]
@@ -154,15 +155,15 @@ fn a_server_that_goes_away_is_asked_again_and_the_film_is_whole() {
     let clip = Clip::of_seconds(9, 5).bytes();
     let served = Place::new();
     served.put("film.ts", &clip);
-    let server = Server::at(&served, Command::new(PROGRAM), &[]);
+    let rtsp = format!("127.0.0.1:{}", free_port());
+    let server = Server::listening(&rtsp, &served, Command::new(PROGRAM), &[]);
     server.await_stream("film.ts");
-    let rtsp = server.rtsp;
     let mut recorder = Recorder::start(&place, &[server.rtsp_url("film.ts")], &[]);
     recorder.await_bytes("0.ts", 100_000);
     server.stop();
     recorder.await_log("asking again");
     let command = Command::new(PROGRAM);
-    let server = Server::listening(&rtsp.to_string(), &served, command, &[]);
+    let server = Server::listening(&rtsp, &served, command, &[]);
     let recorded = recorder.ended().well();
     assert_eq!(recorded.stream(0)["ended"], "complete", "{:#}", recorded.summary);
     assert!(recorded.figure("sessions") >= 2);

@@ -10,7 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::assert_file;
 use crate::fake::{Fake, JPEG, Script};
 use crate::harness::clip::Clip;
-use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{Recorder, Sender, url};
 use crate::harness::rtsp::assert_cname;
 use crate::harness::{PROGRAM, Place, watchdog};
 

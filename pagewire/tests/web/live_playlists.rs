@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::answer::{Answer, Line};
-use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::ports::free_port;
+use crate::harness::recorder::{Recorder, Sender, url};
 use crate::harness::{PROGRAM, Place, Server, await_ok};
 use crate::live::Film;
 use crate::live_rules::{broken_by_reload, is_update_of};

@@ -227,7 +227,8 @@ mod tests {
                 continue;
             };
             let peer = closed.local_addr().unwrap();
-            drop(closed);
+            // The socket holds the port and receives nothing from others than this one.
+            closed.connect((peer.ip(), 9)).unwrap();
             let sender = UdpSocket::bind(address).unwrap();
             sender.connect(peer).unwrap();
             let (socket, mut stats) = (sender.as_fd(), SendStats::default());

@@ -17,6 +17,7 @@ use paths::{
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
 use crate::harness::network::{self, Owner, sh};
+use crate::harness::ports::free_port;
 use crate::peer::{Peer, assert_received};
 use crate::{send_from, stream_paths};
 
@@ -178,7 +179,7 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
 fn a_peer_that_closes_is_reported_and_ends_nothing() {
     let asset = Asset::new(Shape::full(5));
     for (spec, feed, mut path) in stream_paths() {
-        let mut peer = Peer::on_loopback();
+        let mut peer = Peer::at(&format!("127.0.0.1:{}", free_port())).unwrap();
         let mut to = peer.destination();
         let mut stats = SendStats::default();
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
@@ -208,12 +209,10 @@ fn a_peer_that_closes_is_reported_and_ends_nothing() {
 fn a_report_from_before_the_peer_was_there_loses_no_packet() {
     for (spec, feed, mut path) in stream_paths() {
         let asset = Asset::new(Shape::full(60));
-        let closed = Peer::on_loopback();
-        let address = closed.address();
-        let mut to = closed.destination();
-        drop(closed);
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut to = Peer::at(&address).unwrap().destination();
         to.socket().send(b"to a closed port").unwrap();
-        let mut peer = Peer::at(&address.to_string()).unwrap();
+        let mut peer = Peer::at(&address).unwrap();
         let mut stats = SendStats::default();
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(60), &asset.datagrams, &spec.to_string());

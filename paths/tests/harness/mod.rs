@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parts shared by the contracts of sending and of receiving: skips, bytes, a pair of devices, a
-//! tracer.
+//! Parts shared by the contracts of sending and of receiving: skips, bytes, a pair of devices,
+//! ports that can be closed, a tracer.
 //!
 //! Does not open members or compare datagrams; each contract has its own way.
 
 #![allow(dead_code, reason = "every test program uses its part of it")]
 
 pub(crate) mod network;
+pub(crate) mod ports;
 pub(crate) mod tracer;
 
 pub(crate) use network::skip;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use paths::{Port, Via};
 
 use crate::harness::noise;
+use crate::harness::ports::free_port;
 use crate::sender::Sender;
 use crate::{ROOM_BYTES, Receiver, datagrams, joins, places};
 
@@ -79,7 +80,8 @@ fn a_busy_port_starves_no_other() {
 fn a_removed_port_is_silent_and_its_key_free() {
     for place in places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
-        let gone = receiver.add(1);
+        let gone = SocketAddr::new(place.far, free_port());
+        receiver.add_port(1, Port { address: gone, ..receiver.port(0) });
         let stays = receiver.add(2);
         let to_gone = UdpSocket::bind(SocketAddr::new(place.near, 0)).unwrap();
         // Datagrams not yet handed over are dropped.
@@ -177,11 +179,9 @@ fn complaints_of_the_network_end_nothing() {
         let sender = Sender::new(place.near, address);
         for _ in 0..3 {
             sender.one(b"one");
-            let closed = UdpSocket::bind(SocketAddr::new(place.near, 0)).unwrap();
-            let nobody = closed.local_addr().unwrap();
-            drop(closed);
+            let closed = SocketAddr::new(place.near, free_port());
             let other = UdpSocket::bind(SocketAddr::new(place.near, 0)).unwrap();
-            other.send_to(b"nobody there", nobody).unwrap();
+            other.send_to(b"nobody there", closed).unwrap();
             receiver.assert_all((1, address), sender.address(), &[b"one".to_vec()], "after");
         }
     }

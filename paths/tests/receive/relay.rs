@@ -8,6 +8,7 @@ use paths::{Error, HEAD_BYTES_MAX, Port, Relay, RelayMethod, RelayTarget, Relaye
 
 use crate::harness::network::sh;
 use crate::harness::noise;
+use crate::harness::ports::free_port;
 use crate::pair::is_inside;
 use crate::sender::Sender;
 use crate::{Place, ROOM_BYTES, Receiver, TIMEOUT, datagrams, places};
@@ -298,8 +299,7 @@ fn each_port_has_its_own_target() {
 fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
     for place in ends() {
         for mut relay in relays() {
-            let (receiver, address) = awaited(place);
-            drop(receiver);
+            let address = SocketAddr::new(place.near, free_port());
             relay.add(&port(&place), 5, &to(address)).unwrap();
             let mut sender = Sender::new(place.near, relay.address(5).unwrap());
             let lost = datagrams(30, 700, 7);
@@ -313,8 +313,8 @@ fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
             assert_eq!((refused, relay.lost(5)), (0, 0), "{what}: a report costs no datagram");
             let place = Place { far: place.near, interface: None, ..place };
             let mut receiver = Receiver::new(place).unwrap();
-            let again = Port { address, ..receiver.port(ROOM_BYTES) };
-            receiver.add_port(1, again);
+            let opened = Port { address, ..receiver.port(ROOM_BYTES) };
+            receiver.add_port(1, opened);
             let sent = datagrams(40, 1000, 999);
             sender.runs(&sent);
             forward(&mut relay, 40);
@@ -329,16 +329,14 @@ fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
 fn a_loop_is_refused() {
     for place in ends() {
         let mut relay = Relay::new().unwrap();
-        relay.add(&port(&place), 1, &to(SocketAddr::new(place.near, 9))).unwrap();
-        let first = relay.address(1).unwrap();
+        let first = SocketAddr::new(place.far, free_port());
+        let itself = Port { address: first, ..port(&place) };
         let is_loop = |refused: Result<(), Error>| {
             let refusal = refused.unwrap_err();
             assert!(matches!(refusal, Error::Loop { .. }), "{place}: {refusal}");
             refusal.to_string()
         };
         // The target is the port itself.
-        relay.remove(1);
-        let itself = Port { address: first, ..port(&place) };
         let message = is_loop(relay.add(&itself, 1, &to(first)));
         let expected =
             format!("relaying {first} to {first}: relayed datagrams would come in again; ");
