@@ -143,12 +143,13 @@ impl Fragment {
                 self.leave();
                 continue;
             };
-            while *budget > 0 && reader.left > 0 {
+            // A sample may be the reason to leave the track out.
+            while *budget > 0 && reader.left > 0 && movie.is_collected(track) {
                 *budget -= 1;
                 let sample = reader.next(input)?;
                 if is_lacking(input, &sample, self.end, &mut self.cut)? {
                     movie.end_track(track);
-                    break;
+                    continue;
                 }
                 movie.push(track, (sample, reader.description))?;
             }

@@ -44,6 +44,24 @@ fn warning_counts_bytes_and_samples() {
     assert!(warning.starts_with(expected), "{warning}");
 }
 
+/// Regression: they were counted if they were read in one step with the sample that is the reason.
+#[test]
+fn missing_samples_of_a_track_that_is_left_out_are_not_counted() {
+    let mut film = pieces::fragmented(0x2_0000);
+    // Track and description of the defaults of the sound.
+    let defaults = film.windows(8).position(|bytes| bytes == [0, 0, 0, 3, 0, 0, 0, 1]).unwrap();
+    film[defaults + 7] = 9;
+    let first = film.windows(4).position(|code| code == b"moof").unwrap() - 4;
+    film.truncate(first + SOUND_ENDS[0] + 1);
+    let found = demux(&film).unwrap();
+    assert_eq!(samples(&found, 0).len(), 4);
+    let [_, left_out] = found.left_out() else { panic!("{found:?}") };
+    assert!(left_out.reason.contains("samples of description 9"), "{left_out:?}");
+    let [warning] = found.warnings() else { panic!("{found:?}") };
+    assert!(warning.contains("missing at its end; what comes before is streamed;"), "{warning}");
+    assert_eq!(demux_by(&film, 1), Ok(found));
+}
+
 /// A file that continues after missing samples is broken, not truncated.
 #[test]
 fn samples_outside_of_the_file_in_an_earlier_fragment_are_refused() {
