@@ -2,9 +2,9 @@
 //! The administrator's listener and logs: health, metrics, the API, traces, and refusals.
 //!
 //! All tests use the real program over loopback. [`guard`]: requests that other sites make;
-//! [`api`]: every address of the description; [`metrics`]: a bounded number of series, Prometheus;
-//! [`causes`]: causes of slow clients; [`traces`]: times of packets; [`logs`]: the access log,
-//! JSON.
+//! [`api`]: every address of the description; [`metrics`]: a bounded number of series; [`clients`]:
+//! Prometheus; [`causes`]: causes of slow clients; [`traces`]: times of packets; [`logs`]: the
+//! access log, JSON.
 //!
 //! No test here asserts a speed.
 
@@ -15,6 +15,7 @@ mod harness;
 
 mod api;
 mod causes;
+mod clients;
 mod guard;
 mod logs;
 mod metrics;
