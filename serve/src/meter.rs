@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use hdrhistogram::Histogram;
 use media::PlanStore;
 use parking_lot::Mutex;
@@ -119,13 +120,13 @@ pub(crate) struct PacerMeter {
 }
 
 impl PacerMeter {
-    pub(crate) fn new(published: Arc<Mutex<PacerCounters>>) -> PacerMeter {
-        PacerMeter { counters: PacerCounters::new(), published, next_at: Instant::now() }
+    pub(crate) fn new(published: Arc<Mutex<PacerCounters>>, now: Instant) -> PacerMeter {
+        PacerMeter { counters: PacerCounters::new(), published, next_at: now }
     }
 
     /// Publishes if the next publication falls due before `wake`, until which the thread sleeps;
     /// `None` means without end.
-    pub(crate) fn publish_before(&mut self, wake: Option<Instant>) {
+    pub(crate) fn publish_before(&mut self, wake: Option<Instant>, clock: &Clock) {
         if wake.is_some_and(|wake| wake < self.next_at) {
             return;
         }
@@ -137,7 +138,7 @@ impl PacerMeter {
         if let Some(mut published) = published {
             self.counters.cpu = thread_time();
             published.copy(&self.counters);
-            self.next_at = Instant::now() + PUBLISH_EVERY;
+            self.next_at = clock.now() + PUBLISH_EVERY;
         }
     }
 }

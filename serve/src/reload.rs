@@ -14,8 +14,9 @@
 //! Does not read a configuration file or receive signals: the program does.
 
 use access::Policy;
+use clock::Clock;
 
-use crate::channel::playout::OpenedChannels;
+use crate::channel::playout::{ChannelHost, OpenedChannels};
 use crate::config::Config;
 use crate::error::Error;
 use crate::http::cors::warn_of_any_origin;
@@ -59,8 +60,9 @@ impl Server {
         };
         let policy = Policy::load(&config.access)?;
         let fixed = &state.config;
-        let (burst, cache) = (fixed.burst, fixed.cache.as_deref());
-        let channels = OpenedChannels::open(&state.channels, &config.channels, burst, cache)?;
+        let cache = fixed.cache.as_deref();
+        let host = ChannelHost { burst: fixed.burst, cache, clock: &Clock::HOST };
+        let channels = OpenedChannels::open(&state.channels, &config.channels, host)?;
 
         // Nothing fails from here on.
         state.limits.replace(config.limits.clone());

@@ -11,13 +11,14 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use access::{Access, Policy};
+use clock::Clock;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, ReloadOutcome};
 use crate::admission::Admission;
-use crate::channel::playout::Channels;
+use crate::channel::playout::{ChannelHost, Channels};
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::error::Error;
@@ -35,7 +36,7 @@ use crate::limits::capacity::Capacity;
 use crate::listeners::{BoundAddresses, Listeners};
 use crate::live_settings::{FixedSettings, LiveSettings};
 use crate::meter::{Meters, ServerMetrics};
-use crate::pacer::{Pacers, PacingChoice, allowed_cores};
+use crate::pacer::{PacerHost, Pacers, PacingChoice, allowed_cores};
 use crate::path_choice::choose;
 use crate::posters::Posters;
 use crate::prefetch::{Fetch, Readers, fetch};
@@ -135,15 +136,17 @@ impl Server {
             Posters::start(&config.thumbnails, &cache, config.thumbnail_bytes_max, &library)?;
         let readers = Readers::start(fetch)?;
         let (event_sender, events) = tokio::sync::mpsc::unbounded_channel();
-        let prefetch_handle = readers.prefetch_handle();
-        let pacing = PacingChoice::new(config.pacing, meters.sessions_txtime.clone());
-        let bursts = (config.burst, pacing);
-        let pacers =
-            Pacers::start(&meters.pacers, chosen.streams, bursts, &prefetch_handle, &event_sender)?;
+        let host = PacerHost {
+            burst: config.burst,
+            pacing: PacingChoice::new(config.pacing, meters.sessions_txtime.clone()),
+            readers: &readers.prefetch_handle(),
+            clock: &Clock::HOST,
+        };
+        let pacers = Pacers::start(&meters.pacers, chosen.streams, host, &event_sender)?;
         let watch = FolderWatch::start(&library)?;
-        let (cache_folder, is_successor) = (config.cache.as_deref(), predecessor.is_some());
-        let channels =
-            Channels::start(&config.channels, config.burst, &library, cache_folder, is_successor)?;
+        let (cache, is_successor) = (config.cache.as_deref(), predecessor.is_some());
+        let host = ChannelHost { burst: config.burst, cache, clock: &Clock::HOST };
+        let channels = Channels::start(&config.channels, host, &library, is_successor)?;
         let access_log = config.access_log.as_ref().map(AccessLog::start).transpose()?;
         let admin = Admin::new(&config, &access);
         let old_sessions = predecessor.map(|old| old.link()).transpose()?;

@@ -31,8 +31,8 @@ pub(crate) struct Departures {
     packets: u64,
     /// Sessions with departure times, this one included.
     sessions: Arc<AtomicU64>,
-    /// Time at which missed departures were last read.
-    asked_at: Instant,
+    /// Time at which missed departures were last read; `None` before the first burst.
+    asked_at: Option<Instant>,
 }
 
 impl Departures {
@@ -40,7 +40,7 @@ impl Departures {
     #[cfg(test)]
     pub(super) fn for_test(packets: u64) -> Departures {
         let sessions = Arc::new(AtomicU64::new(1));
-        Departures { queue: DepartureQueue::fq("lo"), packets, sessions, asked_at: Instant::now() }
+        Departures { queue: DepartureQueue::fq("lo"), packets, sessions, asked_at: None }
     }
 
     /// Returns the number of packets that share a departure in a burst of `burst_packets`: the
@@ -61,10 +61,11 @@ impl Departures {
     }
 
     /// True once a second: reading missed departures costs a system call.
-    pub(crate) fn is_time_to_ask(&mut self) -> bool {
-        let due = self.asked_at.elapsed() >= ASK_EVERY;
+    pub(crate) fn is_time_to_ask(&mut self, now: Instant) -> bool {
+        let asked_at = *self.asked_at.get_or_insert(now);
+        let due = now.saturating_duration_since(asked_at) >= ASK_EVERY;
         if due {
-            self.asked_at = Instant::now();
+            self.asked_at = Some(now);
         }
         due
     }
@@ -103,8 +104,8 @@ impl PacingChoice {
         match prepared {
             Ok(queue) => {
                 self.sessions.fetch_add(1, Ordering::Relaxed);
-                let (sessions, asked_at) = (self.sessions.clone(), Instant::now());
-                Some(Departures { queue, packets: packets.into(), sessions, asked_at })
+                let sessions = self.sessions.clone();
+                Some(Departures { queue, packets: packets.into(), sessions, asked_at: None })
             }
             Err(reason) => {
                 self.log(&reason.to_string());

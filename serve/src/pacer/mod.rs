@@ -38,6 +38,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use parking_lot::Mutex;
 use paths::{InterleavedPath, Open, Spec, StreamPath, Transport};
 use tokio::sync::mpsc;
@@ -73,6 +74,14 @@ pub(crate) struct Event {
     pub(crate) over: StreamEnd,
 }
 
+/// What a server gives all its pacers.
+pub(crate) struct PacerHost<'a> {
+    pub(crate) burst: Duration,
+    pub(crate) pacing: PacingChoice,
+    pub(crate) readers: &'a PrefetchHandle,
+    pub(crate) clock: &'a Clock,
+}
+
 /// All pacer threads.
 pub(crate) struct Pacers {
     pacers: Vec<Pacer>,
@@ -89,10 +98,10 @@ impl Pacers {
     pub(crate) fn start(
         meters: &[Arc<Mutex<PacerCounters>>],
         choice: StreamPaths,
-        (burst, pacing): (Duration, PacingChoice),
-        readers: &PrefetchHandle,
+        host: PacerHost<'_>,
         events: &mpsc::UnboundedSender<Event>,
     ) -> Result<Pacers, Error> {
+        let PacerHost { burst, pacing, readers, clock } = host;
         let cores = allowed_cores();
         let mut pacers = Vec::new();
         for (index, meter) in meters.iter().enumerate() {
@@ -105,7 +114,8 @@ impl Pacers {
                 departing: pacing.is_txtime().then(open_departing).transpose()?,
                 choice,
                 gather: Gather::default(),
-                meter: PacerMeter::new(meter.clone()),
+                meter: PacerMeter::new(meter.clone(), clock.now()),
+                clock: clock.clone(),
                 readers: readers.clone(),
                 burst,
                 ignored_logged: None,
@@ -175,6 +185,7 @@ pub(crate) struct Tools {
     choice: StreamPaths,
     gather: Gather,
     meter: PacerMeter,
+    clock: Clock,
     readers: PrefetchHandle,
     burst: Duration,
     /// Time at which ignored ICMP was last logged.
@@ -224,8 +235,9 @@ impl Tools {
 
     /// Logs ignored ICMP at most once a minute.
     fn log_ignored(&mut self, peer: &str) {
-        if self.ignored_logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
-            self.ignored_logged = Some(Instant::now());
+        let now = self.clock.now();
+        if self.ignored_logged.is_none_or(|at| now.saturating_duration_since(at) > LOG_EVERY) {
+            self.ignored_logged = Some(now);
             let ignored = self.counters().icmp_ignored;
             tracing::info!(
                 "icmp of {peer} quotes no packet sent lately, or tells of a passing fault: \
@@ -257,6 +269,7 @@ impl Thread {
         inbox: Receiver<PacerCommand>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Thread {
+        let began = tools.clock.now();
         Thread {
             tools,
             inbox,
@@ -266,7 +279,7 @@ impl Thread {
             wheel: Wheel::new(0),
             packets_per_s: 0,
             grid_ticks: 1,
-            began: Instant::now(),
+            began,
             due: Vec::new(),
         }
     }
@@ -274,16 +287,17 @@ impl Thread {
     fn run(mut self) {
         loop {
             let wake = self.wheel.next().map(|tick| self.moment(tick));
-            self.tools.meter.publish_before(wake);
+            self.tools.meter.publish_before(wake, &self.tools.clock);
             let command = match wake {
                 Some(wake) => {
-                    self.inbox.recv_timeout(wake.saturating_duration_since(Instant::now()))
+                    let now = self.tools.clock.now();
+                    self.inbox.recv_timeout(wake.saturating_duration_since(now))
                 }
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match command {
                 Ok(PacerCommand::Stop) | Err(RecvTimeoutError::Disconnected) => {
-                    return self.tools.meter.publish_before(None);
+                    return self.tools.meter.publish_before(None, &self.tools.clock);
                 }
                 Ok(command) => {
                     // `Stop` is handled above.
@@ -349,7 +363,7 @@ impl Thread {
             PacerCommand::Pause { number, reply } => {
                 self.queues.remove(&number);
                 if let Some(stream) = self.streams.get_mut(&number) {
-                    stream.stop();
+                    stream.stop(self.tools.clock.now());
                     // A closed control connection does not read the reply.
                     let _ = reply.send(stream.stopped_at());
                 }
@@ -357,7 +371,8 @@ impl Thread {
             PacerCommand::Trace { number, trace, time, reply } => {
                 if let Some(session) = self.streams.get_mut(&number) {
                     let packets_per_s = session.packets_per_s();
-                    let trace = PacketTrace::begin(trace, time, packets_per_s, reply);
+                    let now = self.tools.clock.now();
+                    let trace = PacketTrace::begin(trace, now..now + time, packets_per_s, reply);
                     *session.trace() = Some(Box::new(trace));
                 }
             }
@@ -389,9 +404,10 @@ impl Thread {
 
     /// Starts a play of a session.
     fn start(&mut self, number: u64, play: u64, start: PlayStart) {
-        self.change(number, |session| session.for_start(&start));
+        let now = self.tools.clock.now();
+        self.change(number, |session| session.for_start(&start, now));
         if let Some(session) = self.streams.get_mut(&number) {
-            session.play_from(play, start);
+            session.play_from(play, start, now);
         }
     }
 
@@ -420,7 +436,7 @@ impl Thread {
     }
 
     fn serve_due(&mut self) {
-        let now = self.tick(Instant::now());
+        let now = self.tick(self.tools.clock.now());
         let mut due = std::mem::take(&mut self.due);
         self.wheel.take(now, &mut due);
         for &(number, tick) in &due {
@@ -437,7 +453,7 @@ impl Thread {
     /// Runs one step of a session and enters its next wake. The first wake of a `fresh` session is
     /// placed in the emptiest slot.
     fn serve(&mut self, number: u64, fresh: bool) {
-        let now = Instant::now();
+        let now = self.tools.clock.now();
         let tick = self.tick(now);
         let burst_ticks = self.burst_ticks();
         let grid_ticks = self.grid_ticks;
@@ -457,7 +473,7 @@ impl Thread {
         }
         let Some(stream) = self.streams.get_mut(&number) else { return };
         if let Some(queue) = self.queues.get_mut(&number) {
-            queue.look_ahead(stream, &self.tools.readers);
+            queue.look_ahead(stream, &self.tools.readers, now);
         }
         let waits = stream.note_step(&step);
         let next = match step {
@@ -465,7 +481,7 @@ impl Thread {
             Step::Behind => tick + (burst_ticks / u64::from(CATCH_UP)).max(1),
             Step::Wait => tick + (RETRY_TICKS << waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Ended(over) => {
-                stream.stop();
+                stream.stop(now);
                 self.queues.remove(&number);
                 // The receiver is gone only while the server stops.
                 let _ = self.events.send(Event { number, play: stream.play(), over });

@@ -39,15 +39,15 @@ impl PacedSession {
     }
 
     /// Converts it to the kind of session that can play this start.
-    pub(super) fn for_start(self, start: &PlayStart) -> PacedSession {
+    pub(super) fn for_start(self, start: &PlayStart, now: Instant) -> PacedSession {
         match start {
-            PlayStart::Stream { source, .. } => self.for_stream(source),
+            PlayStart::Stream { source, .. } => self.for_stream(source, now),
             PlayStart::Tracks(start) => self.for_tracks(start),
         }
     }
 
     /// Starts the play for which [`PacedSession::for_start`] has prepared the session.
-    pub(super) fn play_from(&mut self, play: u64, start: PlayStart) {
+    pub(super) fn play_from(&mut self, play: u64, start: PlayStart, now: Instant) {
         match (self, start) {
             (
                 PacedSession::Stream(stream),
@@ -61,7 +61,7 @@ impl PacedSession {
             }
             (PacedSession::Tracks(tracks), PlayStart::Tracks(start)) => {
                 tracks.play = play;
-                tracks.play_from(start);
+                tracks.play_from(start, now);
             }
             _ => unreachable!("it was made for this start"),
         }
@@ -124,12 +124,12 @@ impl PacedSession {
     }
 
     /// Converts it to a session that can play a transport stream.
-    fn for_stream(self, source: &Arc<Source>) -> PacedSession {
+    fn for_stream(self, source: &Arc<Source>, now: Instant) -> PacedSession {
         let mut tracks = match self {
             PacedSession::Tracks(tracks) => *tracks,
             stream @ PacedSession::Stream(_) => return stream,
         };
-        tracks.stop();
+        tracks.stop(now);
         let (sent_until, wake, trace) = (tracks.sent_until, tracks.wake, tracks.trace.take());
         let PacedTrack { to, link, departures, .. } = tracks.into_first();
         let mut stream = PacedStream::new(source.clone(), to, link);
@@ -160,10 +160,10 @@ impl PacedSession {
         }
     }
 
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&mut self, now: Instant) {
         match self {
             PacedSession::Stream(stream) => stream.stop(),
-            PacedSession::Tracks(tracks) => tracks.stop(),
+            PacedSession::Tracks(tracks) => tracks.stop(now),
         }
     }
 

@@ -376,7 +376,7 @@ impl PacedStream {
             let count = plan.segment_run(self.next, (packets.end - self.next).min(most));
             let run = self.next..self.next + count;
             let due = clock.moment_of(plan.ticks(run.start));
-            let now = Instant::now();
+            let now = tools.clock.now();
             let late = now.saturating_duration_since(due);
             let at = reading.map(|reading| reading.departure(due));
             let mut stats = SendStats::default();
@@ -411,7 +411,10 @@ impl PacedStream {
             self.link.count(self.position(), progress);
         }
         if let MediaTarget::Datagrams(to) = &mut self.to
-            && self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask())
+            && self
+                .departures
+                .as_mut()
+                .is_some_and(|departures| departures.is_time_to_ask(tools.clock.now()))
         {
             tools.counters().departures_missed += to.take_missed_departures();
         }
@@ -533,7 +536,7 @@ impl PacedStream {
                         BATCH_PACKETS_MAX,
                     ) =>
                 {
-                    self.link.report_fault(kind, Instant::now());
+                    self.link.report_fault(kind, tools.clock.now());
                 }
                 _ => ignored += 1,
             }

@@ -8,7 +8,7 @@
 //! Does not have a clock ([`super::paced_tracks`] has one for all tracks of a session).
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use media::payload::{PACKET_BYTES_MAX, RtpValues};
 use media::tracks::CHAPTER_TICKS;
@@ -319,7 +319,7 @@ impl PacedTrack {
         while self.next < end {
             let row = layout.row(self.next, (end - self.next).min(most));
             let due = clock.moment_of(layout.ticks(self.next));
-            let now = Instant::now();
+            let now = tools.clock.now();
             let late = now.saturating_duration_since(due);
             let at = reading.map(|reading| reading.departure(due));
             let packets = self.next..self.next + row.packets;
@@ -390,7 +390,8 @@ impl PacedTrack {
     fn ask_missed(&mut self, tools: &mut Tools) {
         if let MediaTarget::Datagrams(to) = &mut self.to {
             log_lowered_segment_limit(to);
-            if self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask()) {
+            let now = tools.clock.now();
+            if self.departures.as_mut().is_some_and(|departures| departures.is_time_to_ask(now)) {
                 tools.counters().departures_missed += to.take_missed_departures();
             }
         }
@@ -408,7 +409,7 @@ impl PacedTrack {
         for report in &reports {
             match icmp_faults::kind(report.fault, PACKET_BYTES_MAX as u64, is_cut) {
                 Some(kind) if self.has_sent(report.quote()) => {
-                    self.link.report_fault(kind, Instant::now());
+                    self.link.report_fault(kind, tools.clock.now());
                 }
                 _ => ignored += 1,
             }

@@ -136,8 +136,8 @@ impl PacedTracks {
     }
 
     /// Starts to play.
-    pub(super) fn play_from(&mut self, start: TrackStart) {
-        self.stop();
+    pub(super) fn play_from(&mut self, start: TrackStart, now: Instant) {
+        self.stop(now);
         self.source = start.source.newest();
         (self.limit_ticks, self.speed) = (start.limit_ticks, start.speed);
         (self.starved, self.waited) = (None, Duration::ZERO);
@@ -165,10 +165,10 @@ impl PacedTracks {
 
     /// Stops sending and records the end of the media already sent: the next play begins no
     /// earlier.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop(&mut self, now: Instant) {
         if let Some(clock) = self.clock.take() {
             // The next picture may be many seconds away if only key frames are sent.
-            let latest = Instant::now() + AHEAD_MAX;
+            let latest = now + AHEAD_MAX;
             self.stopped_at = self.position().min(clock.ticks_at(latest));
             self.sent_until = Some(clock.moment_of(self.stopped_at).min(latest));
         }

@@ -57,10 +57,15 @@ impl StartQueue {
     }
 
     /// Requests the first media of the next play when the current one is about to end.
-    pub(super) fn look_ahead(&mut self, session: &PacedSession, readers: &PrefetchHandle) {
+    pub(super) fn look_ahead(
+        &mut self,
+        session: &PacedSession,
+        readers: &PrefetchHandle,
+        now: Instant,
+    ) {
         let Some(next) = self.0.front_mut().filter(|next| !next.is_asked) else { return };
         let Some(end) = session.end_moment() else { return };
-        if end.saturating_duration_since(Instant::now()) < LOOK_AHEAD {
+        if end.saturating_duration_since(now) < LOOK_AHEAD {
             next.is_asked = true;
             next.start.ask_first(&session.own_tracks(), readers);
         }

@@ -7,8 +7,9 @@
 //!
 //! Does not keep packets, only their times. Does not write files ([`crate::admin`] does).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
@@ -57,19 +58,20 @@ pub(crate) struct TracedCall {
 }
 
 impl PacketTrace {
-    /// Begins a trace of this length, of a session with about this many packets a second.
+    /// Begins a trace that lasts for this time, of a session with about this many packets a second.
     pub(crate) fn begin(
         number: u64,
-        time: Duration,
+        time: Range<Instant>,
         packets_per_s: u64,
         reply: oneshot::Sender<TracedPackets>,
     ) -> PacketTrace {
-        let began = Instant::now();
+        let Range { start: began, end: until } = time;
         // Room for twice the mean, for streams whose rate varies.
-        let expected = (time.as_secs() + 1).saturating_mul(packets_per_s).saturating_mul(2);
+        let expected =
+            ((until - began).as_secs() + 1).saturating_mul(packets_per_s).saturating_mul(2);
         let packets = Vec::with_capacity((expected as usize).min(PACKETS_MAX));
         let traced = Some(TracedPackets { began, packets, left_out: 0 });
-        PacketTrace { number, traced, until: began + time, reply: Some(reply) }
+        PacketTrace { number, traced, until, reply: Some(reply) }
     }
 
     /// Returns a number for the next trace.
@@ -116,13 +118,15 @@ pub(crate) const PACKETS_MAX: usize = 1 << 17;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn trace_hands_over_what_it_has_when_it_is_dropped() {
         let (reply, mut answer) = oneshot::channel();
-        let mut trace = PacketTrace::begin(1, Duration::from_secs(1), 10, reply);
         let sent = Instant::now();
+        let mut trace = PacketTrace::begin(1, sent..sent + Duration::from_secs(1), 10, reply);
         let call = TracedCall { track: 0, sequence: 65_535, packets: 2, sent, path: "uring" };
         trace.record(call, |place| sent + Duration::from_millis(place.into()));
         // A call after the end of the trace is not recorded.
@@ -138,8 +142,8 @@ mod tests {
     #[test]
     fn packets_beyond_the_room_are_counted() {
         let (reply, mut answer) = oneshot::channel();
-        let mut trace = PacketTrace::begin(1, Duration::from_secs(1), 10, reply);
         let sent = Instant::now();
+        let mut trace = PacketTrace::begin(1, sent..sent + Duration::from_secs(1), 10, reply);
         for _ in 0..=PACKETS_MAX / 1000 {
             let call = TracedCall { track: 0, sequence: 0, packets: 1000, sent, path: "uring" };
             trace.record(call, |_| sent);

@@ -36,16 +36,16 @@ struct Announced {
 
 impl Announcer {
     /// Opens the sockets; none for a channel that is not announced.
-    pub(super) fn open(config: &ChannelConfig) -> Result<Announcer, Error> {
+    pub(super) fn open(config: &ChannelConfig, now: Instant) -> Result<Announcer, Error> {
         let targets =
             config.targets.iter().filter(|target| config.announce && target.is_multicast());
         let announced = targets.map(|target| {
             let group = announcement_target(target.address.ip()).expect("a multicast target");
             let to = SendTarget { format: SendFormat::Udp, address: group };
-            Ok(Announced { target: *target, outlet: Outlet::open(config, to)?, sent: None })
+            Ok(Announced { target: *target, outlet: Outlet::open(config, to, now)?, sent: None })
         });
         let announced = announced.collect::<Result<Vec<_>, Error>>()?;
-        Ok(Announcer { announced, next_at: Instant::now() })
+        Ok(Announcer { announced, next_at: now })
     }
 
     /// Announces all targets if it is time.
@@ -53,10 +53,9 @@ impl Announcer {
         &mut self,
         config: &ChannelConfig,
         version: u64,
-        path: &mut dyn StreamPath,
-        blank: &MappedFile,
+        (path, blank): (&mut dyn StreamPath, &MappedFile),
+        now: Instant,
     ) {
-        let now = Instant::now();
         if self.announced.is_empty() || now < self.next_at {
             return;
         }
@@ -70,7 +69,7 @@ impl Announcer {
             let hash = message_hash(&sdp, |_| false);
             let packet = announcement(source, hash, &sdp);
             bytes = bytes.max(packet.len() as u64);
-            send(&mut announced.outlet, &packet, path, blank);
+            send(&mut announced.outlet, &packet, (path, blank), now);
             announced.sent = Some((source, hash, sdp));
         }
         let interval = match bytes {
@@ -82,21 +81,27 @@ impl Announcer {
     }
 
     /// Withdraws what was announced.
-    pub(super) fn withdraw(&mut self, path: &mut dyn StreamPath, blank: &MappedFile) {
+    pub(super) fn withdraw(&mut self, path: &mut dyn StreamPath, blank: &MappedFile, now: Instant) {
         for announced in &mut self.announced {
             if let Some((source, hash, sdp)) = announced.sent.take() {
-                send(&mut announced.outlet, &deletion(source, hash, &sdp), path, blank);
+                let packet = deletion(source, hash, &sdp);
+                send(&mut announced.outlet, &packet, (path, blank), now);
             }
         }
-        self.next_at = Instant::now();
+        self.next_at = now;
     }
 }
 
-fn send(outlet: &mut Outlet, packet: &[u8], path: &mut dyn StreamPath, blank: &MappedFile) {
+fn send(
+    outlet: &mut Outlet,
+    packet: &[u8],
+    (path, blank): (&mut dyn StreamPath, &MappedFile),
+    now: Instant,
+) {
     let mut burst = Burst::default();
     burst.add(&[], packet);
     // A lost announcement is repeated.
-    outlet.send(&burst, path, blank, &mut SendStats::default());
+    outlet.send(&burst, (path, blank), now, &mut SendStats::default());
 }
 
 const RETRY_EVERY: Duration = Duration::from_secs(3);

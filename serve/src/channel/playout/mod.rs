@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clock::Clock;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::task::JoinHandle as TaskHandle;
@@ -62,9 +63,20 @@ struct RunningChannel {
     watch: TaskHandle<()>,
 }
 
+/// What a server gives all its channels.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChannelHost<'a> {
+    /// Time between two wakes of a channel's thread.
+    pub(crate) burst: Duration,
+    /// Folder of windows that do not fit in memory.
+    pub(crate) cache: Option<&'a Path>,
+    pub(crate) clock: &'a Clock,
+}
+
 /// State of a channel that its thread, its watch and the control side share.
 pub(crate) struct ChannelShared {
     pub(crate) config: ChannelConfig,
+    clock: Clock,
     /// The last minutes for viewers over RTSP; `None` for a channel without them.
     window: Option<Arc<ChannelWindow>>,
     plan: Mutex<Arc<ChannelPlan>>,
@@ -130,20 +142,19 @@ impl Channels {
     /// Starts a thread and a watch for each channel. Needs a tokio runtime.
     pub(crate) fn start(
         configs: &[ChannelConfig],
-        burst: Duration,
+        host: ChannelHost<'_>,
         library: &Arc<Library>,
-        cache: Option<&Path>,
         is_successor: bool,
     ) -> Result<Channels, Error> {
         let mut running = Vec::new();
         for config in configs {
-            let opened = OpenedChannel::open(config, burst, cache)?;
+            let opened = OpenedChannel::open(config, host)?;
             if is_successor {
                 opened.leave_targets();
             }
             running.push(opened.begin(library));
         }
-        let channels = Channels { running, planner: WindowPlanner::start()? };
+        let channels = Channels { running, planner: WindowPlanner::start(host.clock)? };
         channels.tell_planner();
         Ok(channels)
     }
@@ -206,8 +217,8 @@ impl Channels {
 }
 
 /// Returns the empty window of a channel.
-fn window_of(config: &ChannelConfig) -> ChannelWindow {
-    ChannelWindow::new(&config.name, shown_title(config), config.time_shift)
+fn window_of(config: &ChannelConfig, clock: &Clock) -> ChannelWindow {
+    ChannelWindow::new(&config.name, shown_title(config), config.time_shift, clock)
 }
 
 impl RunningChannel {
@@ -220,10 +231,11 @@ impl RunningChannel {
 }
 
 impl ChannelShared {
-    fn new(config: &ChannelConfig) -> ChannelShared {
+    fn new(config: &ChannelConfig, clock: &Clock) -> ChannelShared {
         ChannelShared {
             config: config.clone(),
-            window: config.rtsp.then(|| Arc::new(window_of(config))),
+            clock: clock.clone(),
+            window: config.rtsp.then(|| Arc::new(window_of(config, clock))),
             plan: Mutex::new(Arc::new(ChannelPlan::empty(config))),
             on_air: Mutex::default(),
             overfull: Mutex::default(),

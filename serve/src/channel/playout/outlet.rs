@@ -79,7 +79,11 @@ impl Outlet {
     ///
     /// # Errors
     /// A setting that this host cannot use. A network that is down is no error: it may come up.
-    pub(super) fn open(config: &ChannelConfig, target: SendTarget) -> Result<Outlet, Error> {
+    pub(super) fn open(
+        config: &ChannelConfig,
+        target: SendTarget,
+        now: Instant,
+    ) -> Result<Outlet, Error> {
         let options = OutletOptions {
             interface: config.interface.clone().filter(|_| target.is_multicast()),
             source: config.source_of(&target),
@@ -98,8 +102,8 @@ impl Outlet {
         match outlet.connect() {
             Ok(()) => Ok(outlet),
             Err(error) if is_passing(&error) => {
-                outlet.complain(&error);
-                outlet.retry_at = Some(Instant::now() + RETRY_EVERY);
+                outlet.complain(&error, now);
+                outlet.retry_at = Some(now + RETRY_EVERY);
                 Ok(outlet)
             }
             Err(error) => Err(Error::Setting {
@@ -114,14 +118,14 @@ impl Outlet {
     pub(super) fn send(
         &mut self,
         burst: &Burst,
-        path: &mut dyn StreamPath,
-        blank: &MappedFile,
+        (path, blank): (&mut dyn StreamPath, &MappedFile),
+        now: Instant,
         stats: &mut SendStats,
     ) -> u32 {
         if burst.packets == 0 {
             return 0;
         }
-        self.reconnect();
+        self.reconnect(now);
         let Some(to) = &mut self.to else { return 0 };
         let (mut sent, mut failure) = (0, None);
         let (whole, last) =
@@ -145,36 +149,36 @@ impl Outlet {
             None => {}
             // The socket is full, or the network is down: a path cannot distinguish the two.
             Some(SendError::Blocked) => {
-                let since = *self.refused_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > RETRY_EVERY {
-                    self.reopen(&"no packet is taken");
+                let since = *self.refused_since.get_or_insert(now);
+                if now.saturating_duration_since(since) > RETRY_EVERY {
+                    self.reopen(&"no packet is taken", now);
                 }
             }
-            Some(error) => self.reopen(&error),
+            Some(error) => self.reopen(&error, now),
         }
         sent
     }
 
     /// Closes the socket, to be opened anew in a second.
-    fn reopen(&mut self, error: &dyn std::fmt::Display) {
-        self.complain(error);
+    fn reopen(&mut self, error: &dyn std::fmt::Display, now: Instant) {
+        self.complain(error, now);
         self.to = None;
         self.refused_since = None;
-        self.retry_at = Some(Instant::now() + RETRY_EVERY);
+        self.retry_at = Some(now + RETRY_EVERY);
     }
 
-    fn reconnect(&mut self) {
-        if self.to.is_none() && self.retry_at.is_none_or(|at| Instant::now() >= at) {
-            self.retry_at = Some(Instant::now() + RETRY_EVERY);
+    fn reconnect(&mut self, now: Instant) {
+        if self.to.is_none() && self.retry_at.is_none_or(|at| now >= at) {
+            self.retry_at = Some(now + RETRY_EVERY);
             if let Err(error) = self.connect() {
-                self.complain(&error);
+                self.complain(&error, now);
             }
         }
     }
 
-    fn complain(&mut self, error: &dyn std::fmt::Display) {
-        if self.logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
-            self.logged = Some(Instant::now());
+    fn complain(&mut self, error: &dyn std::fmt::Display, now: Instant) {
+        if self.logged.is_none_or(|at| now.saturating_duration_since(at) > LOG_EVERY) {
+            self.logged = Some(now);
             tracing::warn!("{}: {error}; trying again every second", self.target);
         }
     }

@@ -29,7 +29,13 @@ pub(super) struct Overfull {
 
 impl OverfullWatch {
     /// Compares the count with the last one. `needed_bits` is the mean rate of the file on the air.
-    pub(super) fn look(&mut self, units: u64, needed_bits: Option<u64>, shared: &ChannelShared) {
+    pub(super) fn look(
+        &mut self,
+        units: u64,
+        needed_bits: Option<u64>,
+        shared: &ChannelShared,
+        now: Instant,
+    ) {
         let dropped = units.saturating_sub(self.units);
         self.units = units;
         let Some(rate) = shared.config.constant_rate_kbps.filter(|_| dropped > 0) else { return };
@@ -40,12 +46,12 @@ impl OverfullWatch {
             "{name}: pictures or sounds are left out: constant_rate_kbps = {rate} has no room for \
              them; the file has {needed} kb/s in the mean and more at times; write a higher rate"
         );
-        if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
-            self.logged_at = Some(Instant::now());
+        if self.logged_at.is_none_or(|at| now.saturating_duration_since(at) > LOG_EVERY) {
+            self.logged_at = Some(now);
             tracing::warn!("channel.{}: {fault}; {units} left out so far", shared.config.name);
         }
         let mut overfull = shared.overfull.lock();
-        *overfull = Some(Overfull { at: Instant::now(), fault });
+        *overfull = Some(Overfull { at: now, fault });
     }
 }
 
@@ -53,9 +59,10 @@ impl ChannelShared {
     /// Returns the fault of the last minute, if there was one.
     pub(super) fn overfull(&self) -> Option<String> {
         let overfull = self.overfull.lock();
+        let now = self.clock.now();
         overfull
             .as_ref()
-            .filter(|last| last.at.elapsed() < SHOWN_FOR)
+            .filter(|last| now.saturating_duration_since(last.at) < SHOWN_FOR)
             .map(|last| last.fault.clone())
     }
 }

@@ -5,17 +5,20 @@
 //! the server that does not send only listens; at a take-over it begins with the programme of the
 //! wall clock and continues the numbers that it has received.
 //!
+//! Each wake is a [`turn`](PlayoutThread::turn), which is passed the present time; tests call it with
+//! times of their own.
+//!
 //! Costs one wake a burst, one send call a burst and target, and a write for viewers over RTSP.
 //!
 //! Sources: RFC 3550 §5.1 (SSRC, sequence, timestamp), RFC 2250 §2.
 //! Does not retransmit.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use clock::Moment;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use paths::{MappedFile, Open, SendStats, StreamPath, Transport};
 use wire::mp2t::PAYLOAD_TYPE;
@@ -27,7 +30,7 @@ use super::outlet::{Burst, Outlet};
 use super::overfull::OverfullWatch;
 use super::peer_watch::{ChannelIdentity, LISTEN, PeerWatch, SILENCE};
 use super::producer::{ChannelPacket, Producer};
-use super::{ChannelShared, OnAirNow};
+use super::{ChannelHost, ChannelShared, OnAirNow};
 use crate::channel::name_hash::name_hash;
 use crate::channel::send_target::{SendFormat, SendTarget};
 use crate::channel::settings::{ChannelConfig, ChannelRole};
@@ -38,7 +41,7 @@ use crate::error::{Error, Setting};
 pub(super) struct PlayoutThread {
     shared: Arc<ChannelShared>,
     burst: Duration,
-    clock: ChannelClock,
+    channel_clock: ChannelClock,
     producer: Producer,
     outlets: Vec<Outlet>,
     announcer: Announcer,
@@ -54,6 +57,9 @@ pub(super) struct PlayoutThread {
     sequence: u16,
     is_sending: bool,
     began: Instant,
+    /// Time of the turn before, and the time at which the next one is due.
+    turned: Instant,
+    wake: Instant,
     heard_at: Option<Instant>,
     plan_version: u64,
     overfull: OverfullWatch,
@@ -69,19 +75,19 @@ impl PlayoutThread {
     /// A setting that cannot be carried out on this host.
     pub(super) fn open(
         shared: Arc<ChannelShared>,
-        burst: Duration,
-        cache: Option<&Path>,
+        host: ChannelHost<'_>,
     ) -> Result<PlayoutThread, Error> {
         let config = &shared.config;
         let window = shared.window.clone().map(|window| {
-            WindowWriter::open(window, config.time_shift, cache).map_err(|error| {
+            WindowWriter::open(window, config.time_shift, host.cache).map_err(|error| {
                 let found = format!("its window for viewers over RTSP: {error}");
                 let cure = "give the server a cache folder on a disk, or write rtsp = false";
                 refuse(config, &found, cure)
             })
         });
         let window = window.transpose()?;
-        let outlets = config.targets.iter().map(|target| Outlet::open(config, *target));
+        let now = shared.clock.moment();
+        let outlets = config.targets.iter().map(|target| Outlet::open(config, *target, now.at));
         let outlets = outlets.collect::<Result<Vec<_>, Error>>()?;
         let hash = name_hash(config.name.as_bytes());
         // The same on both servers of a pair: receivers see one sender.
@@ -89,12 +95,12 @@ impl PlayoutThread {
         let group = config.targets.iter().position(SendTarget::is_any_source_group);
         let identity = ChannelIdentity { ssrc, transport_stream_id };
         let peer = watch_peer(config, group.map(|at| &config.targets[at]), identity)?;
-        let (now, wall) = (Instant::now(), wall_now().unwrap_or_default());
-        let clock = ChannelClock::new(now, wall);
+        let wall = now.since_epoch().unwrap_or_default();
+        let channel_clock = ChannelClock::new(now.at, wall);
         Ok(PlayoutThread {
             window,
-            producer: Producer::new(config, clock.ticks_at(now)),
-            announcer: Announcer::open(config)?,
+            producer: Producer::new(config, channel_clock.ticks_at(now.at)),
+            announcer: Announcer::open(config, now.at)?,
             path: open_path()?,
             blank: blank().map_err(|source| Error::Host {
                 call: "memfd_create",
@@ -104,7 +110,9 @@ impl PlayoutThread {
             ssrc,
             sequence: hash as u16,
             is_sending: false,
-            began: now,
+            began: now.at,
+            turned: now.at,
+            wake: now.at,
             heard_at: None,
             plan_version: 0,
             overfull: OverfullWatch::default(),
@@ -112,8 +120,8 @@ impl PlayoutThread {
             rtp: Burst::default(),
             udp: Burst::default(),
             shared,
-            burst,
-            clock,
+            burst: host.burst,
+            channel_clock,
             outlets,
             peer,
             peer_at: group.unwrap_or(0),
@@ -122,30 +130,32 @@ impl PlayoutThread {
 
     /// Runs until the channel stops.
     pub(super) fn run(mut self) {
-        let mut wake = Instant::now();
-        let mut before = wake;
+        let clock = self.shared.clock.clone();
+        self.wake = clock.now();
+        self.turned = self.wake;
         while !self.shared.is_stopping.load(Ordering::Relaxed) {
-            let now = Instant::now();
-            if now.saturating_duration_since(wake) > self.burst && self.is_sending {
-                self.count(&self.shared.counters.late_bursts, 1);
-            }
-            let was_stopped = now.saturating_duration_since(before) > SILENCE;
-            before = now;
-            self.listen(now, was_stopped);
-            if self.is_sending {
-                self.play(now);
-            }
-            wake += self.burst;
-            let now = Instant::now();
-            match wake.checked_duration_since(now) {
-                Some(wait) => std::thread::sleep(wait),
-                // This thread was preempted for longer than a burst.
-                None => wake = now,
-            }
+            let wake = self.turn(clock.moment());
+            std::thread::sleep(wake.saturating_duration_since(clock.now()));
         }
         if !self.has_no_targets() {
-            self.announcer.withdraw(&mut *self.path, &self.blank);
+            self.announcer.withdraw(&mut *self.path, &self.blank, clock.now());
         }
+    }
+
+    /// Receives and sends what is due at `now`; returns the time of the next turn.
+    fn turn(&mut self, now: Moment) -> Instant {
+        let at = now.at;
+        if at.saturating_duration_since(self.wake) > self.burst && self.is_sending {
+            self.count(&self.shared.counters.late_bursts, 1);
+        }
+        let turned = std::mem::replace(&mut self.turned, at);
+        self.listen(at, at.saturating_duration_since(turned) > SILENCE);
+        if self.is_sending {
+            self.play(now);
+        }
+        // A thread that was preempted for longer than a burst omits the wakes of that time.
+        self.wake = at.max(self.wake + self.burst);
+        self.wake
     }
 
     /// True while another process sends to the targets.
@@ -203,7 +213,7 @@ impl PlayoutThread {
                 self.is_sending = false;
                 self.window.iter_mut().for_each(WindowWriter::close);
                 self.shared.window.iter().for_each(|window| window.clear());
-                self.announcer.withdraw(&mut *self.path, &self.blank);
+                self.announcer.withdraw(&mut *self.path, &self.blank, now);
                 self.shared.note_on_air(OnAirNow::default());
             }
             _ => {}
@@ -213,14 +223,14 @@ impl PlayoutThread {
     fn begin(&mut self, now: Instant) {
         self.is_sending = true;
         // The other server may have sent all packets due before its next wake.
-        self.producer.restart_at(self.clock.ticks_at(now + self.burst));
+        self.producer.restart_at(self.channel_clock.ticks_at(now + self.burst));
     }
 
     /// Makes packets ahead and sends those that are due before the next wake.
-    fn play(&mut self, now: Instant) {
-        // Both clocks are read now: `now` is older if this thread was preempted.
-        let name = &self.shared.config.name;
-        match self.clock.compare(Instant::now(), wall_now()) {
+    fn play(&mut self, now: Moment) {
+        let (name, wall) = (&self.shared.config.name, now.since_epoch());
+        let now = now.at;
+        match self.channel_clock.compare(now, wall) {
             Some(WallClockChange::Set) => {
                 tracing::warn!(
                     "channel.{name}: the wall clock was set; its programme of now begins"
@@ -241,14 +251,14 @@ impl PlayoutThread {
                 self.producer.cut();
             }
         }
-        let ticks = self.clock.ticks_at(now);
+        let ticks = self.channel_clock.ticks_at(now);
         if ticks.saturating_sub(self.producer.at()) > TICKS_PER_SECOND {
             let name = &self.shared.config.name;
             tracing::warn!("channel.{name}: over 1 s behind; what was due meanwhile is left out");
             self.producer.restart_at(ticks);
         }
-        let until = self.clock.ticks_at(now + LEAD);
-        let begun = self.producer.advance(until, &self.clock, &plan);
+        let until = self.channel_clock.ticks_at(now + LEAD);
+        let begun = self.producer.advance(until, &self.channel_clock, &plan);
         if begun > 0 {
             self.count(&self.shared.counters.programmes, begun);
             let on_air = self.producer.on_air();
@@ -259,22 +269,22 @@ impl PlayoutThread {
             });
         }
         let units = self.producer.overfull_units();
-        self.overfull.look(units, self.producer.bits_per_second(), &self.shared);
+        self.overfull.look(units, self.producer.bits_per_second(), &self.shared, now);
         self.shared.counters.overfull_units.store(units, Ordering::Relaxed);
-        let due = self.clock.ticks_at(now + self.burst);
+        let due = self.channel_clock.ticks_at(now + self.burst);
         while let Some(packet) = self.producer.next(due) {
-            self.add(&packet);
+            self.add(&packet, now);
         }
-        self.send();
+        self.send(now);
         self.window.iter_mut().for_each(WindowWriter::flush);
         if !self.has_no_targets() {
             let config = &self.shared.config;
-            self.announcer.tick(config, self.version, &mut *self.path, &self.blank);
+            self.announcer.tick(config, self.version, (&mut *self.path, &self.blank), now);
         }
     }
 
     /// Adds a packet to the burst, and sends the burst when it is full.
-    fn add(&mut self, packet: &ChannelPacket) {
+    fn add(&mut self, packet: &ChannelPacket, now: Instant) {
         if let Some(window) = &mut self.window {
             window.add(&packet.payload, packet.begins, packet.is_join);
         }
@@ -287,7 +297,7 @@ impl PlayoutThread {
         };
         let head = head.write();
         if !self.rtp.add(&head, &packet.payload) {
-            self.send();
+            self.send(now);
             self.rtp.add(&head, &packet.payload);
         }
         self.udp.add(&[], &packet.payload);
@@ -295,7 +305,7 @@ impl PlayoutThread {
     }
 
     /// Sends the burst to all targets.
-    fn send(&mut self) {
+    fn send(&mut self, now: Instant) {
         let is_mute = self.has_no_targets();
         let PlayoutThread { outlets, rtp, udp, path, blank, shared, .. } = self;
         for outlet in outlets.iter_mut().filter(|_| !is_mute) {
@@ -304,7 +314,7 @@ impl PlayoutThread {
                 SendFormat::Udp => &*udp,
             };
             let mut stats = SendStats::default();
-            let sent = outlet.send(burst, &mut **path, blank, &mut stats);
+            let sent = outlet.send(burst, (&mut **path, blank), now, &mut stats);
             let counters = &shared.counters;
             counters.packets.fetch_add(u64::from(sent), Ordering::Relaxed);
             counters.bytes.fetch_add(stats.bytes, Ordering::Relaxed);
@@ -366,11 +376,6 @@ fn blank() -> io::Result<MappedFile> {
     let file = std::fs::File::from(file);
     file.set_len(4096)?;
     MappedFile::open(file, "blank").map_err(io::Error::other)
-}
-
-/// Returns the time since 1970; `None` before.
-fn wall_now() -> Option<Duration> {
-    SystemTime::now().duration_since(UNIX_EPOCH).ok()
 }
 
 /// Time by which packets are made ahead: longer than a disk needs to find one.

@@ -12,16 +12,14 @@
 //!
 //! Does not check settings ([`check_channels`](crate::channel::check_channels) does).
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{ChannelShared, Channels, LineupWatch, PlayoutThread, RunningChannel};
+use super::{ChannelHost, ChannelShared, Channels, LineupWatch, PlayoutThread, RunningChannel};
 use crate::channel::settings::ChannelConfig;
 use crate::error::Error;
 use crate::library::Library;
@@ -53,12 +51,11 @@ impl OpenedChannel {
     /// Opens the sockets of a channel and starts its thread, which waits.
     pub(super) fn open(
         config: &ChannelConfig,
-        burst: Duration,
-        cache: Option<&Path>,
+        host: ChannelHost<'_>,
     ) -> Result<OpenedChannel, Error> {
-        let shared = Arc::new(ChannelShared::new(config));
+        let shared = Arc::new(ChannelShared::new(config, host.clock));
         // Opens the sockets here: a fault is the caller's to report.
-        let playout = PlayoutThread::open(shared.clone(), burst, cache)?;
+        let playout = PlayoutThread::open(shared.clone(), host)?;
         let (gate, opened) = channel();
         let thread = std::thread::Builder::new()
             .name(format!("channel-{}", config.name))
@@ -98,8 +95,7 @@ impl OpenedChannels {
     pub(crate) fn open(
         channels: &Mutex<Channels>,
         configs: &[ChannelConfig],
-        burst: Duration,
-        cache: Option<&Path>,
+        host: ChannelHost<'_>,
     ) -> Result<OpenedChannels, Error> {
         let mut changes = ChannelChanges::default();
         let before: Vec<Arc<ChannelShared>> =
@@ -111,7 +107,7 @@ impl OpenedChannels {
                 Some(_) => changes.changed.push(config.name.clone()),
                 None => changes.added.push(config.name.clone()),
             }
-            opened.push(OpenedChannel::open(config, burst, cache)?);
+            opened.push(OpenedChannel::open(config, host)?);
         }
         let is_left = |name: &String| configs.iter().any(|config| config.name == *name);
         let names = before.iter().map(|shared| shared.config.name.clone());

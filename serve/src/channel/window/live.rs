@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use clock::Clock;
 use media::store::random_identity;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -33,6 +34,7 @@ pub(crate) struct WindowLive {
     is_asked: AtomicBool,
     /// Time of the last request that waits for the next bytes.
     watched: Mutex<Option<Instant>>,
+    clock: Clock,
 }
 
 /// The segments of one identity.
@@ -71,12 +73,13 @@ impl LiveSlot {
 }
 
 impl WindowLive {
-    pub(super) fn new() -> WindowLive {
+    pub(super) fn new(clock: &Clock) -> WindowLive {
         WindowLive {
             slot: Mutex::new(LiveSlot::new(0)),
             grown: Notify::new(),
             is_asked: AtomicBool::new(false),
             watched: Mutex::default(),
+            clock: clock.clone(),
         }
     }
 
@@ -125,13 +128,13 @@ impl WindowLive {
 
     /// Records a request that waits for the next bytes.
     pub(crate) fn note_watched(&self) {
-        *self.watched.lock() = Some(Instant::now());
+        *self.watched.lock() = Some(self.clock.now());
     }
 
     /// True while players wait for the next bytes.
     pub(super) fn is_watched(&self) -> bool {
         let watched = *self.watched.lock();
-        watched.is_some_and(|at| at.elapsed() < WATCHED)
+        watched.is_some_and(|at| self.clock.now().saturating_duration_since(at) < WATCHED)
     }
 
     /// Ends this identity and wakes requests that wait for more of it.

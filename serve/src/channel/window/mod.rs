@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use clock::Clock;
 use media::plan::RtpIdentity;
 use parking_lot::Mutex;
 
@@ -47,6 +48,7 @@ pub(crate) struct ChannelWindow {
     pub(crate) assets: Arc<ChannelParts>,
     /// Segments of HLS.
     pub(crate) live: WindowLive,
+    clock: Clock,
     /// Longest distance of the key frames of the channel's files.
     apart_ticks: AtomicU64,
     /// Reason why it is shorter than configured.
@@ -84,10 +86,16 @@ pub(crate) struct WindowPart {
 
 impl ChannelWindow {
     /// Creates the empty window of a channel; viewers may go back by `shift`.
-    pub(crate) fn new(channel: &str, title: String, shift: Duration) -> ChannelWindow {
+    pub(crate) fn new(
+        channel: &str,
+        title: String,
+        shift: Duration,
+        clock: &Clock,
+    ) -> ChannelWindow {
         ChannelWindow {
             assets: Arc::new(ChannelParts::new(channel, title, shift)),
-            live: WindowLive::new(),
+            live: WindowLive::new(clock),
+            clock: clock.clone(),
             apart_ticks: AtomicU64::new(0),
             fault: Mutex::default(),
             parts: Mutex::default(),

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use media::plan::{PacketPlan, PlanKey};
 use media::{Scanner, TICKS_PER_SECOND, TS_PACKET_BYTES};
 use paths::MappedFile;
@@ -62,14 +63,15 @@ impl WindowPlanner {
     ///
     /// # Errors
     /// The host gives no thread.
-    pub(crate) fn start() -> Result<WindowPlanner, Error> {
+    pub(crate) fn start(clock: &Clock) -> Result<WindowPlanner, Error> {
         let windows = Arc::new(PlannedWindows::default());
         let planned = windows.clone();
         let is_stopping = Arc::new(AtomicBool::new(false));
         let stop = is_stopping.clone();
+        let clock = clock.clone();
         let thread = std::thread::Builder::new()
             .name("channel-windows".to_owned())
-            .spawn(move || plan_until(&planned, &stop))
+            .spawn(move || plan_until(&planned, &stop, &clock))
             .map_err(|source| Error::Host {
                 call: "clone",
                 object: "thread channel-windows".to_owned(),
@@ -93,21 +95,43 @@ impl WindowPlanner {
     }
 }
 
-fn plan_until(windows: &PlannedWindows, is_stopping: &AtomicBool) {
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut planned: Vec<(Arc<ChannelWindow>, PartScans)> = Vec::new();
-    let mut looked = Instant::now();
+fn plan_until(windows: &PlannedWindows, is_stopping: &AtomicBool, clock: &Clock) {
+    let mut planning = Planning::new(clock.now());
     while !is_stopping.load(Ordering::Relaxed) {
-        let is_due = looked.elapsed() >= LOOK_EVERY;
+        std::thread::sleep(planning.turn(&windows.current(), clock.now()));
+    }
+}
+
+/// State of the thread.
+pub(in crate::channel) struct Planning {
+    planned: Vec<(Arc<ChannelWindow>, PartScans)>,
+    /// Time at which plans were made last.
+    looked: Instant,
+    piece: Vec<u8>,
+}
+
+impl Planning {
+    pub(in crate::channel) fn new(now: Instant) -> Planning {
+        Planning { planned: Vec::new(), looked: now, piece: vec![0; PIECE_BYTES] }
+    }
+
+    /// Cuts, and plans if it is time, what was written to these windows; returns the wait until the
+    /// next turn.
+    pub(in crate::channel) fn turn(
+        &mut self,
+        windows: &[Arc<ChannelWindow>],
+        now: Instant,
+    ) -> Duration {
+        let is_due = now.saturating_duration_since(self.looked) >= LOOK_EVERY;
         if is_due {
-            looked = Instant::now();
+            self.looked = now;
         }
-        follow(&windows.current(), &mut planned);
-        for (window, scans) in &mut planned {
-            scans.look(window, &mut piece, is_due);
+        follow(windows, &mut self.planned);
+        for (window, scans) in &mut self.planned {
+            scans.look(window, &mut self.piece, is_due);
         }
-        let is_watched = planned.iter().any(|(window, _)| window.live.is_watched());
-        std::thread::sleep(if is_watched { LOOK_QUICKLY } else { LOOK_EVERY });
+        let is_watched = windows.iter().any(|window| window.live.is_watched());
+        if is_watched { LOOK_QUICKLY } else { LOOK_EVERY }
     }
 }
 

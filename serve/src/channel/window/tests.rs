@@ -22,7 +22,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(shift: Duration) -> Scene {
-        let window = Arc::new(ChannelWindow::new("news", "News".to_owned(), shift));
+        let window = Arc::new(ChannelWindow::new("news", "News".to_owned(), shift, &Clock::HOST));
         let mut writer = WindowWriter::open(window.clone(), shift, None).unwrap();
         writer.set_part_ticks(TICKS_PER_SECOND);
         let mut scanner = Scanner::new();
@@ -130,7 +130,7 @@ fn oldest_parts_go_with_their_memory() {
 fn long_window_lies_in_the_cache_folder_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let shift = Duration::from_secs(3600);
-    let window = Arc::new(ChannelWindow::new("news", "News".to_owned(), shift));
+    let window = Arc::new(ChannelWindow::new("news", "News".to_owned(), shift, &Clock::HOST));
     let writer = match WindowWriter::open(window.clone(), shift, Some(folder.path())) {
         Ok(writer) => writer,
         Err(error) => return eprintln!("skip: no file without a name in this folder: {error}"),

@@ -21,7 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use media::plan::RtpIdentity;
 use media::store::random_identity;
@@ -209,7 +209,7 @@ impl WindowWriter {
             first_packet: self.packets_before,
             first_ticks: ticks,
             first_byte: self.bytes_before,
-            began: SystemTime::now(),
+            began: self.window.clock.wall(),
             identity,
             file,
             opened: Mutex::default(),
@@ -244,14 +244,15 @@ impl WindowWriter {
 
     /// Returns the folder of the next part; memory where `None`.
     fn folder_now(&self) -> Option<&Path> {
-        let is_full = self.in_memory_until.is_some_and(|until| Instant::now() < until);
+        let is_full = self.in_memory_until.is_some_and(|until| self.window.clock.now() < until);
         self.folder.as_deref().filter(|_| !is_full)
     }
 
     /// Makes room after a failure, which is mostly a full disk: the oldest part goes, but never the
     /// one that viewers of the present read.
     fn give_way(&mut self, error: &io::Error) {
-        self.in_memory_until = Some(Instant::now() + RETRY_EVERY);
+        let now = self.window.clock.now();
+        self.in_memory_until = Some(now + RETRY_EVERY);
         self.window.change_parts(|parts| {
             if parts.len() > 1
                 && let Some(oldest) = parts.pop_front()
@@ -263,8 +264,8 @@ impl WindowWriter {
             "time shift: {error}; the last minute is in memory and the time shift shrinks until \
              the cache folder has room"
         )));
-        if self.logged_at.is_none_or(|at| at.elapsed() > LOG_EVERY) {
-            self.logged_at = Some(Instant::now());
+        if self.logged_at.is_none_or(|at| now.saturating_duration_since(at) > LOG_EVERY) {
+            self.logged_at = Some(now);
             let name = &self.window.assets.name;
             tracing::warn!(
                 "{name}: time shift: {error}; its oldest part makes room and the present goes on \

@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
+use clock::Clock;
 use media::Scanner;
 use paths::{Batch, Destination, INTERLEAVED_PATHS, MappedFile, StreamPath};
 
@@ -84,7 +85,8 @@ pub(in crate::pacer) fn tools(
         departing,
         choice: paths_for_names(),
         gather: Gather::default(),
-        meter: PacerMeter::new(meters.pacers[0].clone()),
+        meter: PacerMeter::new(meters.pacers[0].clone(), Instant::now()),
+        clock: Clock::HOST,
         readers: readers.prefetch_handle(),
         burst,
         ignored_logged: None,
@@ -149,7 +151,7 @@ fn metrics_and_progress_are_read_while_a_send_call_blocks() {
     let pacer = std::thread::spawn(move || {
         let now = Instant::now();
         stream.step(now, (now + Duration::from_secs(1), Duration::ZERO), &mut tools);
-        tools.meter.publish_before(None);
+        tools.meter.publish_before(None, &Clock::HOST);
         (stream.next, tools)
     });
     is_entered.recv().unwrap();

@@ -97,17 +97,17 @@ fn a_paused_session_holds_no_layout_and_goes_on_with_the_next_packet() {
         limit_ticks: u64::MAX,
     };
     let begin = TrackPlace { leading_ticks: 0, other_ticks: 0, shift_ticks: 0 };
-    tracks.play_from(start(Some(begin)));
+    tracks.play_from(start(Some(begin)), Instant::now());
     step(&mut tracks, &mut tools);
     assert!(tracks.tracks[0].holds_layouts());
     let position = tracks.position();
     assert!(position > 0);
 
-    tracks.stop();
+    tracks.stop(Instant::now());
     assert!(!tracks.tracks[0].holds_layouts());
     assert_eq!(tracks.position(), position);
 
-    tracks.play_from(start(None));
+    tracks.play_from(start(None), Instant::now());
     assert_eq!(tracks.position(), position);
     step(&mut tracks, &mut tools);
     let received = sequences(&receiver);
@@ -162,14 +162,16 @@ impl Recording {
         let paths::Open::Stream { open, .. } = path.open else { panic!("a path of streams") };
         let tools = tools(open().unwrap(), None, (&meters, &readers), TICK);
         let at = TrackPlace { leading_ticks: 0, other_ticks: 0, shift_ticks: 0 };
-        tracks.play_from(TrackStart {
+        let now = Instant::now();
+        let start = TrackStart {
             source,
             sequence: 0,
             speed: Speed::ONE,
             at: Some(at),
             limit_ticks: u64::MAX,
-        });
-        Recording { folder, growth, tracks, receivers, tools, readers, now: Instant::now() }
+        };
+        tracks.play_from(start, now);
+        Recording { folder, growth, tracks, receivers, tools, readers, now }
     }
 
     /// Continues the recording, which has these frames now, known up to so many seconds; it is over
