@@ -81,9 +81,10 @@ pub use tracks::{
 pub use trick::{PlayScale, TrickPlan, TrickTimeline};
 pub use ts::{
     Coding, ContinuityCounters, ElementaryDemuxer, EntryLead, EntryPoints, Extract, OpenUnits,
-    PartLimit, Programme, RecordedPart, RecordedStarts, RecordedStreams, Scanner, Splice,
-    SpliceCounts, SpliceItem, SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey, Track,
-    TrackFormat, clock_span, codecs, copy_elementary, entry_lead, entry_points, lay_out_elementary,
+    PartLimit, Programme, RecordedPart, RecordedStarts, RecordedStreams, SPLICE_RATES, Scanner,
+    Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer, StreamEntry, StreamUnits, Survey,
+    Track, TrackFormat, clock_span, codecs, copy_elementary, entry_lead, entry_points,
+    lay_out_elementary,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

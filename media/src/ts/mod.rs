@@ -62,7 +62,9 @@ pub(crate) use pes_times::{TIME_MODULUS, put_timestamp};
 pub(crate) use pictures::{TrickPicture, key_unit, lay_out as lay_out_pictures};
 pub(crate) use rewrite::{clock_packet, put_pcr};
 pub use scan::Scanner;
-pub use splice::{OpenUnits, Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer};
+pub use splice::{
+    OpenUnits, SPLICE_RATES, Splice, SpliceCounts, SpliceItem, SpliceSettings, Splicer,
+};
 pub use starts::{EntryLead, entry_lead, entry_points};
 pub(crate) use stream_types::is_video;
 pub use stream_units::{StreamEntry, StreamUnits};

@@ -17,6 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
+use media::SPLICE_RATES;
 
 use super::invalid::{ChannelSetting as Setting, InvalidChannel};
 use super::name_hash::name_hash;
@@ -276,8 +277,9 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const TTL_DEFAULT: u8 = 1;
 const TTL_RULE: &str = "a packet's time to live is 8 bits, and 0 leaves no machine";
 const DSCP_RULE: &str = "a code point has 6 bits (RFC 2474 §3)";
-/// From a voice alone to an uncompressed picture.
-const RATE_KBPS: std::ops::RangeInclusive<i64> = 32..=10_000_000;
+/// Those that the splicer makes.
+const RATE_KBPS: std::ops::RangeInclusive<i64> =
+    *SPLICE_RATES.start() as i64 / 1000..=*SPLICE_RATES.end() as i64 / 1000;
 /// A week: 378 GB at 5 Mb/s.
 const SHIFT_S_MAX: i64 = 7 * 86_400;
 /// Most channels of a server; each has a thread's attention many times a second.

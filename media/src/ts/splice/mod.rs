@@ -42,7 +42,8 @@ pub use item::SpliceItem;
 use announce::Announce;
 use item::{FIRST_PID, OUTPUTS};
 use playing::PlayingItem;
-use slots::{DELAY_TICKS, RATES, Slots};
+pub use slots::SPLICE_RATES;
+use slots::{DELAY_TICKS, Slots};
 use time_base::difference;
 
 use super::pes_times::{PesTimes, TIME_MODULUS};
@@ -202,8 +203,8 @@ impl Splicer {
                 return Err(SpliceSettingsFault::TextBytes { setting, bytes, limit });
             }
         }
-        if let Some(rate) = settings.constant_rate.filter(|rate| !RATES.contains(rate)) {
-            let (least, most) = (*RATES.start(), *RATES.end());
+        if let Some(rate) = settings.constant_rate.filter(|rate| !SPLICE_RATES.contains(rate)) {
+            let (least, most) = (*SPLICE_RATES.start(), *SPLICE_RATES.end());
             return Err(SpliceSettingsFault::Rate { rate, least, most });
         }
         Ok(Self {

@@ -20,8 +20,8 @@ use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES};
 /// Longest time in the queue.
 pub(super) const DELAY_TICKS: u64 = TICKS_PER_SECOND / 4;
 
-/// Smallest and largest rate, in bits per second.
-pub(super) const RATES: std::ops::RangeInclusive<u64> = 200_000..=200_000_000;
+/// Smallest and largest constant rate, in bits per second.
+pub const SPLICE_RATES: std::ops::RangeInclusive<u64> = 200_000..=200_000_000;
 
 /// Rate reserved for tables and clock references: PAT and PMT of one packet every 80 ms, a
 /// reference every 38 ms, and occasional longer tables.
@@ -46,7 +46,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Creates the slots of a rate within [`RATES`].
+    /// Creates the slots of a rate within [`SPLICE_RATES`].
     pub(super) fn new(rate: u64) -> Self {
         let packets = (rate - OVERHEAD_BITS_PER_SECOND) * DELAY_TICKS / TICKS_PER_SECOND;
         Self {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn times_of_slots_are_exact_and_equal_after_a_seek() {
-        for rate in [*RATES.start(), 3_999_999, 40_000_000, *RATES.end()] {
+        for rate in [*SPLICE_RATES.start(), 3_999_999, 40_000_000, *SPLICE_RATES.end()] {
             let mut slots = Slots::new(rate);
             slots.seek(12_345);
             for _ in 0..10_000 {

@@ -107,7 +107,9 @@ fn numbers_out_of_range_are_refused_with_the_range() {
         "too small",
     );
     let rate = ChannelDraft { constant_rate_kbps: Some(i64::MAX), ..draft() };
-    refused(rate, Setting::ConstantRate, None, "too large|write 32 to 10000000");
+    refused(rate, Setting::ConstantRate, None, "too large|write 200 to 200000");
+    let rate = ChannelDraft { constant_rate_kbps: Some(199), ..draft() };
+    refused(rate, Setting::ConstantRate, None, "too small|write 200 to 200000");
 }
 
 #[test]
