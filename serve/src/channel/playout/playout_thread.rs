@@ -56,6 +56,8 @@ pub(super) struct PlayoutThread {
     ssrc: u32,
     sequence: u16,
     is_sending: bool,
+    /// True until the first packet since the beginning has left.
+    is_beginning: bool,
     began: Instant,
     /// Time of the turn before, and the time at which the next one is due.
     turned: Instant,
@@ -110,6 +112,7 @@ impl PlayoutThread {
             ssrc,
             sequence: hash as u16,
             is_sending: false,
+            is_beginning: false,
             began: now.at,
             turned: now.at,
             wake: now.at,
@@ -221,7 +224,7 @@ impl PlayoutThread {
     }
 
     fn begin(&mut self, now: Instant) {
-        self.is_sending = true;
+        (self.is_sending, self.is_beginning) = (true, true);
         // The other server may have sent all packets due before its next wake.
         self.producer.restart_at(self.channel_clock.ticks_at(now + self.burst));
     }
@@ -272,6 +275,14 @@ impl PlayoutThread {
         self.overfull.look(units, self.producer.bits_per_second(), &self.shared, now);
         self.shared.counters.overfull_units.store(units, Ordering::Relaxed);
         let due = self.channel_clock.ticks_at(now + self.burst);
+        // A server that still sends must hear this one before its own next wake: its next packets
+        // would have the same numbers.
+        if self.is_beginning
+            && let Some(packet) = self.producer.next(u64::MAX)
+        {
+            self.is_beginning = false;
+            self.add(&packet, now);
+        }
         while let Some(packet) = self.producer.next(due) {
             self.add(&packet, now);
         }
@@ -380,3 +391,8 @@ fn blank() -> io::Result<MappedFile> {
 
 /// Time by which packets are made ahead: longer than a disk needs to find one.
 const LEAD: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod pair_tests;
+#[cfg(test)]
+mod tests;

@@ -392,4 +392,4 @@ const MADE_MAX: usize = 100_000;
 
 #[cfg(test)]
 #[path = "producer_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -17,7 +17,8 @@ use crate::channel::settings::ChannelDraft;
 use crate::channel::timeline::{Lineup, Timeline, TimelineEntry};
 use crate::library::asset::Asset;
 
-static CLIP: &[u8] = include_bytes!("../../../../pagewire/assets/clip.ts");
+pub(in crate::channel::playout) static CLIP: &[u8] =
+    include_bytes!("../../../../pagewire/assets/clip.ts");
 
 const PICTURES: u16 = 0x100;
 const SOUND: u16 = 0x110;
@@ -30,7 +31,8 @@ const SOUND_APART: u64 = 388 * MS;
 /// Where the clip is cut, pictures of the same time come before sound.
 const CUT_APART: u64 = 700 * MS;
 
-fn measured(bytes: &[u8]) -> ChannelFile {
+/// Returns a file with these bytes, as a channel plays it.
+pub(in crate::channel::playout) fn measured(bytes: &[u8]) -> ChannelFile {
     let mut scanner = Scanner::new();
     scanner.feed(bytes);
     let plan = scanner.finish(bytes.len() as u64, random_identity()).expect("a stream");
@@ -42,7 +44,7 @@ fn measured(bytes: &[u8]) -> ChannelFile {
 }
 
 /// The clock reference of a packet.
-fn reference(packet: &[u8]) -> Option<u64> {
+pub(in crate::channel::playout) fn reference(packet: &[u8]) -> Option<u64> {
     let has_one = packet[3] & 0x20 != 0 && packet[4] >= 7 && packet[5] & 0x10 != 0;
     let base = || packet[6..11].iter().fold(0, |base, &byte| base << 8 | u64::from(byte)) >> 7;
     has_one.then(|| base() * 300 + (u64::from(packet[10] & 1) << 8 | u64::from(packet[11])))
