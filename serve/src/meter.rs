@@ -250,7 +250,7 @@ pub struct ServerMetrics {
     pub calls: u64,
     /// Sends the kernel refused for want of buffer space (repeated a moment later, nothing lost).
     pub refused: u64,
-    /// Lateness of packets. None is ever dropped: it is sent, or its session ends with a reason.
+    /// Lateness of packets. None is ever dropped: it is sent, or its session ends with a
     /// reason.
     pub late_us: SendLateness,
     /// Times a due session waited for pages that were not in memory.

@@ -597,6 +597,9 @@ const RETRY_DOUBLINGS_MAX: u32 = 5;
 pub(super) const CATCH_UP: u32 = 4;
 
 #[cfg(test)]
+mod clock_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

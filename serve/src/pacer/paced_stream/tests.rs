@@ -24,7 +24,11 @@ use media::store::{asset_key, random_identity};
 
 /// Creates an asset of `packets` RTP packets with a clock reference in each, of transport packets
 /// with 188 or 192 bytes (with a time code before each, as on Blu-ray).
-fn source(folder: &tempfile::TempDir, packet_bytes: usize, packets: u64) -> Arc<Source> {
+pub(in crate::pacer) fn source(
+    folder: &tempfile::TempDir,
+    packet_bytes: usize,
+    packets: u64,
+) -> Arc<Source> {
     let mut bytes = Vec::new();
     for number in 0..7 * packets {
         let mut packet = [0xff; 188];
@@ -110,7 +114,7 @@ fn resident_stream(source: &Arc<Source>, link: &Arc<Link>) -> PacedStream {
 }
 
 /// Path that sends by a closure, which accepts whole batches or none.
-struct SendingBy<F>(F);
+pub(in crate::pacer) struct SendingBy<F>(pub(in crate::pacer) F);
 
 impl<F: FnMut(&Batch<'_>) -> Result<(), SendError> + Send> StreamPath for SendingBy<F> {
     fn send(
