@@ -12,6 +12,8 @@
 //! Does not wait, and does not wake: a thread's loop passes the present time to a function for one
 //! turn, and tests call that function. Tasks of tokio wait by tokio's own clock, which tests pause.
 
+#![forbid(unsafe_code)]
+
 mod set_clock;
 
 use std::sync::Arc;

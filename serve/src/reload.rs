@@ -14,7 +14,6 @@
 //! Does not read a configuration file or receive signals: the program does.
 
 use access::Policy;
-use clock::Clock;
 
 use crate::channel::playout::{ChannelHost, OpenedChannels};
 use crate::config::Config;
@@ -61,7 +60,7 @@ impl Server {
         let policy = Policy::load(&config.access)?;
         let fixed = &state.config;
         let cache = fixed.cache.as_deref();
-        let host = ChannelHost { burst: fixed.burst, cache, clock: &Clock::HOST };
+        let host = ChannelHost { burst: fixed.burst, cache, clock: &state.clock };
         let channels = OpenedChannels::open(&state.channels, &config.channels, host)?;
 
         // Nothing fails from here on.

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use access::{Access, Policy};
 use clock::Clock;
@@ -88,10 +88,14 @@ impl Server {
     /// # Errors
     /// See [`Error`]; nothing stays open after an error.
     pub async fn start(config: Config) -> Result<Server, Error> {
-        Server::start_with(config, fetch).await
+        Server::start_with(config, fetch, Clock::HOST).await
     }
 
-    async fn start_with(mut config: Config, fetch: Fetch) -> Result<Server, Error> {
+    pub(crate) async fn start_with(
+        mut config: Config,
+        fetch: Fetch,
+        clock: Clock,
+    ) -> Result<Server, Error> {
         config.check()?;
         let mut sockets = std::mem::take(&mut config.sockets);
         let predecessor = config.predecessor.take();
@@ -140,16 +144,17 @@ impl Server {
             burst: config.burst,
             pacing: PacingChoice::new(config.pacing, meters.sessions_txtime.clone()),
             readers: &readers.prefetch_handle(),
-            clock: &Clock::HOST,
+            clock: &clock,
         };
         let pacers = Pacers::start(&meters.pacers, chosen.streams, host, &event_sender)?;
         let watch = FolderWatch::start(&library)?;
         let (cache, is_successor) = (config.cache.as_deref(), predecessor.is_some());
-        let host = ChannelHost { burst: config.burst, cache, clock: &Clock::HOST };
+        let host = ChannelHost { burst: config.burst, cache, clock: &clock };
         let channels = Channels::start(&config.channels, host, &library, is_successor)?;
         let access_log = config.access_log.as_ref().map(AccessLog::start).transpose()?;
         let admin = Admin::new(&config, &access);
         let old_sessions = predecessor.map(|old| old.link()).transpose()?;
+        let now = clock.moment();
         let state = Arc::new(ServerState {
             drain: Drain::new(),
             old_sessions,
@@ -174,8 +179,9 @@ impl Server {
             downloads: Downloads::new(chosen.download),
             range_downloads: Downloads::new(chosen.ranges),
             kernel_tls_downloads: Downloads::sendfile(),
-            began: Instant::now(),
-            started_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            began: now.at,
+            started_s: now.since_epoch().unwrap_or_default().as_secs(),
+            clock,
             limits,
             capacity: Capacity::new(cost),
             next_connection: AtomicU64::new(1),
@@ -457,7 +463,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_stalled_disk_delays_its_own_sessions_and_nobody_else() {
         let folder = folder(&["cold.ts", "hot.ts"]);
-        let server = Server::start_with(config(folder.path()), stalled_fetch).await.unwrap();
+        let server = Server::start_with(config(folder.path()), stalled_fetch, Clock::HOST).await;
+        let server = server.unwrap();
         // More sessions wait for the stalled file than readers exist.
         let cold: Vec<_> = (0..6).map(|_| wanted(&server, "cold.ts", 2)).collect();
         let cold: Vec<_> = cold.into_iter().map(|c| tokio::spawn(play(c))).collect();

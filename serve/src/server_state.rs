@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use parking_lot::Mutex;
 
 use crate::access_log::AccessLog;
@@ -62,6 +63,8 @@ pub(crate) struct ServerState {
     pub(crate) range_downloads: Downloads,
     /// Paths for connections that the kernel encrypts.
     pub(crate) kernel_tls_downloads: Downloads,
+    /// Clock of all that its sessions and channels do.
+    pub(crate) clock: Clock,
     pub(crate) began: Instant,
     /// Start of the server, in seconds since the Unix epoch.
     pub(crate) started_s: u64,
@@ -84,7 +87,7 @@ pub(crate) struct ServerState {
 impl ServerState {
     /// Time since the server began, the clock of all state machines.
     pub(crate) fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.clock.now().saturating_duration_since(self.began)
     }
 
     pub(crate) fn report(&self) -> ServerMetrics {

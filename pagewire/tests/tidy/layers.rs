@@ -91,7 +91,9 @@ fn imports(of: &[String], code: &str) -> Vec<(usize, String)> {
 }
 
 pub(crate) fn is_product(file: &Path) -> bool {
-    let is_trial = |name: &str| name == "tests" || name.ends_with("_trials") || name == "trials";
+    let is_trial = |name: &str| {
+        ["tests", "trials"].contains(&name) || name.ends_with("_tests") || name.ends_with("_trials")
+    };
     let mut names = file.iter().map(|name| name.to_string_lossy());
     has_extension(file, "rs") && !names.any(|name| is_trial(name.trim_end_matches(".rs")))
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod circles;
+mod clocks;
 mod commits;
 mod imports;
 mod layers;

@@ -277,7 +277,7 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 const TTL_DEFAULT: u8 = 1;
 const TTL_RULE: &str = "a packet's time to live is 8 bits, and 0 leaves no machine";
 const DSCP_RULE: &str = "a code point has 6 bits (RFC 2474 §3)";
-/// Those that the splicer makes.
+/// Rates that the splicer makes.
 const RATE_KBPS: std::ops::RangeInclusive<i64> =
     *SPLICE_RATES.start() as i64 / 1000..=*SPLICE_RATES.end() as i64 / 1000;
 /// A week: 378 GB at 5 Mb/s.

@@ -181,7 +181,7 @@ fn pause_seek_and_speed_give_no_more_than_the_time_that_passed() {
     stage.play(1, 1, 0..6000, Speed::ONE);
     stage.run_for(Duration::from_secs(2));
     let next = stage.pause(1);
-    // Those due before the next wake have left.
+    // Packets that are due before the next wake have left.
     assert!((200..=202).contains(&next), "{next}");
     stage.run_for(Duration::from_secs(30));
     assert_eq!(stage.sent(), next, "nothing leaves in a pause");

@@ -25,6 +25,7 @@ mod paced_track;
 mod paced_tracks;
 mod pacer_command;
 mod packet_pacing;
+mod pinning;
 mod play_start;
 mod stream_lead;
 mod stream_paths;
@@ -50,6 +51,7 @@ pub(crate) use paced_stream::{PacedStream, StreamEnd};
 pub(crate) use paced_track::PacedTrack;
 pub(crate) use paced_tracks::{PacedTracks, TrackPlace, TrackStart};
 pub use packet_pacing::PacketPacing;
+pub(crate) use pinning::allowed_cores;
 pub(crate) use play_start::PlayStart;
 pub(crate) use stream_lead::StreamLead;
 pub(crate) use stream_paths::{ByBurst, StreamPaths};
@@ -61,6 +63,7 @@ use crate::prefetch::PrefetchHandle;
 use gather::Gather;
 use paced_stream::Step;
 use pacer_command::PacerCommand;
+use pinning::{pin, raise_priority};
 use play_start::StartQueue;
 use stream_paths::LONG_FROM_PACKETS;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
@@ -74,7 +77,7 @@ pub(crate) struct Event {
     pub(crate) over: StreamEnd,
 }
 
-/// What a server gives all its pacers.
+/// Resources of the server that all its pacers use.
 pub(crate) struct PacerHost<'a> {
     pub(crate) burst: Duration,
     pub(crate) pacing: PacingChoice,
@@ -547,46 +550,12 @@ fn open_departing() -> Result<Box<dyn StreamPath>, Error> {
     Ok(path)
 }
 
-/// Returns the cores this process may run on: one pacer each.
-pub(crate) fn allowed_cores() -> Vec<usize> {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
-    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
-}
-
-fn pin(core: Option<usize>) {
-    let Some(core) = core else { return };
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!("sched_setaffinity core {core}: {error}; the pacer floats between cores");
-    }
-}
-
-/// Raises the thread's priority: a pacer works for microseconds at a time and must do so on time.
-/// If the process has the right (root, CAP_SYS_NICE, RLIMIT_NICE), the pacer precedes other threads
-/// on its core; otherwise it has normal priority.
-fn raise_priority() {
-    // On Linux the nice value belongs to the thread (setpriority(2)).
-    let own = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(own), PACER_NICE) {
-        tracing::debug!("setpriority {PACER_NICE}: {error}; the pacer has no priority");
-    }
-    // Priority sets a share of time; the slice decides which thread runs first on a wake.
-    if let Err(error) = paths::set_scheduler_slice(PACER_SLICE) {
-        tracing::debug!("sched_setattr: {error}; the pacer waits for other threads' slices");
-    }
-}
-
 /// The path with segmented sends that supports departure times.
 const DEPARTING: &str = "mmap_gso";
 /// Packets sent at one wake: sessions that would wake apart are woken together up to this number.
 /// They form 1.4 MB, a millisecond of 10 Gb/s. A device's usual queue (`txqueuelen` 1000) holds ten
 /// times that, since it counts the packets of one call as one.
 const PACKETS_PER_WAKE: u64 = 1024;
-/// Precedes desktops and builds, and follows the kernel's own work at -20.
-const PACER_NICE: i32 = -15;
-/// The shortest slice that the kernel accepts: a wake's work takes tens of microseconds.
-const PACER_SLICE: Duration = Duration::from_micros(100);
 /// Interval of log lines for repeated events on a data path.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// First retry of a session that waits for pages or the socket; each further one doubles it, up to

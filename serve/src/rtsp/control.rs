@@ -9,8 +9,9 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use clock::{Clock, Moment};
 use media::TICKS_PER_SECOND;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -47,7 +48,7 @@ pub(crate) async fn housekeeping(
 /// Ends a session: stops media, sends BYE, frees its resources.
 pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &str) {
     if server.sessions.end(session) {
-        bye(session, &mut session.control.lock(), reason);
+        bye(session, &mut session.control.lock(), reason, server.clock.moment());
         let (number, peer) = (session.number, session.peer_address());
         let streams = session.streams();
         let progress = total(&streams);
@@ -178,7 +179,7 @@ pub(crate) fn take_rtcp(server: &ServerState, session: &StreamSession, datagram:
             return;
         }
     };
-    let (now, arrival) = (server.now(), ntp_now());
+    let (now, arrival) = (server.now(), ntp(server.clock.moment()));
     session.control.lock().state.note_activity(now, ControlChannel::Rtcp);
     let streams = session.streams();
     for item in seen {
@@ -216,27 +217,31 @@ fn look(server: &Arc<ServerState>) {
                 server.limits.refusals.note(Refused::NotPlayed, session.peer);
                 end(server, &session, "not played in time after SETUP");
             }
-        } else if let Some(reason) = playing.then(|| fault(&session, &control, now)).flatten() {
+        } else if let Some(reason) = playing.then(|| fault(server, &session, &control)).flatten() {
             drop(control);
             end(server, &session, reason);
         } else if playing && now >= control.report_at {
             control.report_at = now + rtcp::report_interval(false, random_u32());
-            report(&session, &control);
+            report(&session, &control, server.clock.moment());
         }
     }
 }
 
 /// Returns the reason if ICMP reports about the path end a session.
-fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Option<&'static str> {
+fn fault(
+    server: &ServerState,
+    session: &StreamSession,
+    control: &SessionControl,
+) -> Option<&'static str> {
     let verdict = |stream: &Arc<RtpStream>| {
         let fault = stream.link.progress().fault?;
         let receiver = stream.receiver.lock();
         let voices = Voices {
-            silent_for: now.saturating_sub(control.state.active_at()),
+            silent_for: server.now().saturating_sub(control.state.active_at()),
             reports: receiver.reports > 0,
             receives: receiver.last.fraction_lost < u8::MAX,
         };
-        fault.verdict(Instant::now(), voices)
+        fault.verdict(server.clock.now(), voices)
     };
     session.streams().iter().find_map(verdict)
 }
@@ -244,30 +249,30 @@ fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Op
 /// Sends BYE to a client whose stream has ended, unless a new PLAY has begun meanwhile. BYE is sent
 /// to another port than the media, so it can overtake the last packets, and clients that read RTCP
 /// first (ffmpeg's rtpproto.c) discard media not read by then: hence the wait.
-async fn farewell(session: Arc<StreamSession>, play: u64) {
+async fn farewell(session: Arc<StreamSession>, play: u64, clock: Clock) {
     tokio::time::sleep(BYE_AFTER).await;
     let mut control = session.control.lock();
     if control.play == play {
-        bye(&session, &mut control, "end of stream");
+        bye(&session, &mut control, "end of stream", clock.moment());
     }
 }
 
-fn report(session: &StreamSession, control: &SessionControl) {
+fn report(session: &StreamSession, control: &SessionControl, now: Moment) {
     for stream in session.streams().iter() {
         let progress = stream.link.progress();
         // No report is due before the first packet, or between two plays.
         if progress.clock.is_some() && progress.play == control.under_way {
-            let sender = sender(session, stream, control);
+            let sender = sender(session, stream, control, now);
             stream.transport.send_rtcp(&rtcp::sender_report(&sender, &session.cname));
         }
     }
 }
 
-fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
+fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str, now: Moment) {
     if !std::mem::replace(&mut control.bye_sent, true) {
         control.catch_up(session);
         for stream in session.streams().iter() {
-            let sender = sender(session, stream, control);
+            let sender = sender(session, stream, control, now);
             stream.transport.send_bye(&rtcp::sender_bye(&sender, &session.cname, reason));
         }
     }
@@ -278,11 +283,11 @@ fn sender(
     session: &StreamSession,
     stream: &RtpStream,
     control: &SessionControl,
+    now: Moment,
 ) -> rtcp::SenderInfo {
     let progress = stream.link.progress();
-    let now = Instant::now();
     let (ticks, ahead_ticks) = match progress.clock {
-        Some(clock) => (clock.ticks_at(now), clock.ticks_to_start(now)),
+        Some(clock) => (clock.ticks_at(now.at), clock.ticks_to_start(now.at)),
         None => (0, 0),
     };
     // The clock of a play that follows another starts later than its first packets are sent.
@@ -304,7 +309,7 @@ fn sender(
     };
     rtcp::SenderInfo {
         ssrc: stream.ssrc,
-        ntp: ntp_now(),
+        ntp: ntp(now),
         rtp_timestamp: rtp_timestamp.wrapping_sub(ahead),
         // These are 32-bit counts that wrap (RFC 3550 §6.4.1).
         packets: progress.packets as u32,
@@ -312,8 +317,9 @@ fn sender(
     }
 }
 
-fn ntp_now() -> u64 {
-    rtcp::ntp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+/// Returns the time of the wall clock in the form of NTP (RFC 3550 §4).
+fn ntp(now: Moment) -> u64 {
+    rtcp::ntp(now.since_epoch().unwrap_or_default())
 }
 
 fn over(server: &ServerState, event: Event) {
@@ -329,7 +335,7 @@ fn over(server: &ServerState, event: Event) {
             control.span.rewind();
             control.is_paused = false;
             drop(control);
-            tokio::spawn(farewell(session, event.play));
+            tokio::spawn(farewell(session, event.play, server.clock.clone()));
         }
         StreamEnd::Gone => end(server, &session, "the way to the client is gone"),
         StreamEnd::Broken(reason) => {
@@ -361,3 +367,7 @@ mod tests {
         assert_eq!(in_words(&view, 90_000), expected);
     }
 }
+
+#[cfg(test)]
+#[path = "time_out_tests.rs"]
+mod time_out_tests;

@@ -37,7 +37,7 @@ impl RtspConnection {
             session.control.lock().state.play(self.server.now());
             return Ok(Response::play_group(request, &session.id, asked));
         }
-        let wanted = WantedPlay::resolve(&session, asked).await;
+        let wanted = WantedPlay::resolve(&session, asked, self.server.clock.moment()).await;
         let wanted = wanted.map_err(|status| Response::new(status, request))?;
         let before = {
             let mut control = session.control.lock();
@@ -48,7 +48,7 @@ impl RtspConnection {
                 PlayPlace::Refused => return Err(refusal(request)),
                 PlayPlace::Repeats => {
                     // The PLAY only keeps the session alive: the pacer gets no command.
-                    let under_way = control.under_way(&session, &wanted);
+                    let under_way = control.under_way(&session, &wanted, self.server.clock.now());
                     return Ok(self.playing(request, &session, &wanted, under_way));
                 }
                 PlayPlace::Queued => {
@@ -119,7 +119,7 @@ impl RtspConnection {
             timestamp: *timestamp,
         });
         let infos = infos.collect::<Vec<_>>();
-        let (start, end) = span.times(wanted.applied.unit);
+        let (start, end) = span.times(wanted.applied.unit, self.server.clock.moment());
         Response::play(request, &session.id, &wanted.applied, start, end, &infos)
     }
 

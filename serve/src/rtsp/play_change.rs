@@ -10,6 +10,7 @@
 //! Does not command the pacer ([`super::pending_play`]).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use media::tracks::Entry;
 
@@ -47,11 +48,16 @@ impl AnsweredPlay {
 impl SessionControl {
     /// Returns what the response to a repeated PLAY reports: the last queued play if the request
     /// names a start, otherwise the rest of the current play.
-    pub(super) fn under_way(&self, session: &StreamSession, wanted: &WantedPlay) -> AnsweredPlay {
+    pub(super) fn under_way(
+        &self,
+        session: &StreamSession,
+        wanted: &WantedPlay,
+        now: Instant,
+    ) -> AnsweredPlay {
         match self.queue.back().filter(|_| wanted.names_start()) {
             Some(last) => AnsweredPlay::queued(last),
             None => AnsweredPlay {
-                span: self.span.under_way(&session.first_stream().link.progress()),
+                span: self.span.under_way(&session.first_stream().link.progress(), now),
                 sequence: FirstSequence::OfNextPacket,
             },
         }

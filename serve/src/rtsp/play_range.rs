@@ -9,8 +9,9 @@
 //! Sources: RFC 2326 §3.6, §3.7, §10.5, §12.34.
 //! Does not parse ranges ([`wire::rtsp`] does).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use clock::Moment;
 use media::tracks::Entry;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use wire::rtsp::{NptRange, NptStart, RangeUnit};
@@ -43,9 +44,12 @@ pub(super) fn packet_range(
     source: &Source,
     range: NptRange,
     unit: RangeUnit,
+    now: Moment,
 ) -> Option<PacketRange> {
     match (source.asset.channel_parts(), unit) {
-        (Some(parts), RangeUnit::Clock) => return resolve_in(parts, by_channel(parts, range)?),
+        (Some(parts), RangeUnit::Clock) => {
+            return resolve_in(parts, by_channel(parts, range, now)?);
+        }
         (Some(parts), _) => return resolve_in(parts, range),
         (None, RangeUnit::Clock) => return None,
         (None, _) => {}
@@ -152,8 +156,8 @@ fn resolve_in(parts: &ChannelParts, range: NptRange) -> Option<PacketRange> {
 
 /// Converts clock times to times of the channel. A future time becomes the present, and a time
 /// before the channel becomes its beginning.
-fn by_channel(parts: &ChannelParts, range: NptRange) -> Option<NptRange> {
-    let began = began(parts)?;
+fn by_channel(parts: &ChannelParts, range: NptRange, now: Moment) -> Option<NptRange> {
+    let began = began(parts, now)?;
     let converted = |since_1970: Duration| since_1970.saturating_sub(began);
     let start = match range.start {
         NptStart::Now => NptStart::Now,
@@ -165,13 +169,12 @@ fn by_channel(parts: &ChannelParts, range: NptRange) -> Option<NptRange> {
 
 /// Returns the time of day, since 1970, at which the channel's time began: its last packet is on
 /// the air now. The present of viewers is some seconds earlier.
-pub(super) fn began(parts: &ChannelParts) -> Option<Duration> {
+pub(super) fn began(parts: &ChannelParts, now: Moment) -> Option<Duration> {
     let source = parts.newest()?;
     let asset = &source.asset;
     let last = source.end().clamp(1, asset.plan.packets()) - 1;
     let present = duration_of(asset.first_ticks() + asset.plan.presented_ticks(last));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Some(now.saturating_sub(present))
+    Some(now.since_epoch().unwrap_or_default().saturating_sub(present))
 }
 
 /// Converts a client's time to presentation ticks, rounded to the nearest unit of 90 kHz, because

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clock::Moment;
 use media::TICKS_PER_SECOND;
 use media::tracks::Presentation;
 use wire::rtsp::RangeUnit;
@@ -97,14 +98,14 @@ impl PlaySpan {
     }
 
     /// Returns the media still to be sent, from the position that the pacer reports.
-    pub(super) fn under_way(&self, progress: &Progress) -> PlaySpan {
+    pub(super) fn under_way(&self, progress: &Progress, now: Instant) -> PlaySpan {
         let mut span = self.clone();
         match &mut span {
             PlaySpan::Packets(span) => {
                 (span.next, span.shift) = (progress.next, span.shift.before(progress.ahead));
             }
             PlaySpan::Samples(span) => {
-                let due = progress.clock.map(|clock| clock.ticks_at(Instant::now()));
+                let due = progress.clock.map(|clock| clock.ticks_at(now));
                 let due = due.unwrap_or(span.next_ticks);
                 let newest = span.source.newest();
                 span.set_next(due.min(newest.asset.presentation.duration_ticks()));
@@ -145,9 +146,9 @@ impl PlaySpan {
     }
 
     /// Returns the time range that a response names; no end for media that is still growing.
-    pub(super) fn times(&self, unit: RangeUnit) -> (Duration, Option<Duration>) {
+    pub(super) fn times(&self, unit: RangeUnit, now: Moment) -> (Duration, Option<Duration>) {
         match self {
-            PlaySpan::Packets(span) => span.times(unit),
+            PlaySpan::Packets(span) => span.times(unit, now),
             PlaySpan::Samples(span) => span.times(),
         }
     }
@@ -192,7 +193,7 @@ impl PacketSpan {
         (span, start)
     }
 
-    fn times(&self, unit: RangeUnit) -> (Duration, Option<Duration>) {
+    fn times(&self, unit: RangeUnit, now: Moment) -> (Duration, Option<Duration>) {
         let source = self.source.holding(self.next);
         let (asset, plan) = (&source.asset, &source.asset.plan);
         let first = asset.first_packet();
@@ -203,7 +204,8 @@ impl PacketSpan {
         let is_open = asset.continues() && part.end > source.end();
         // A range in clock time (§3.7) is answered in clock time.
         let is_by_day = unit == RangeUnit::Clock;
-        let began = asset.channel_parts().filter(|_| is_by_day).and_then(|parts| began(parts));
+        let began = asset.channel_parts().filter(|_| is_by_day);
+        let began = began.and_then(|parts| self::began(parts, now));
         let time = |ticks| began.unwrap_or_default() + duration_of(ticks);
         (time(start), (!is_open).then(|| time(start + length)))
     }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtcp::{self, RtcpItem};
 use wire::rtp::{Header, Reception};
-use wire::rtsp::client::{Client, Reply, ReplyReader};
+use wire::rtsp::client::{Client, PlayReply, Reply, ReplyReader};
 use wire::rtsp::{Limits, NptRange, NptStart, PortPair, TransportOffer};
 
 /// Result of a play.
@@ -37,13 +37,48 @@ impl Played {
     }
 }
 
-struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     reader: ReplyReader,
 }
 
+/// A client that has set up a stream, and its sockets.
+pub(super) struct Player {
+    pub(super) client: Client,
+    pub(super) connection: Connection,
+    pub(super) rtp: UdpSocket,
+    pub(super) rtcp: UdpSocket,
+    /// SSRC of the stream.
+    pub(super) ssrc: u32,
+}
+
+impl Player {
+    /// Asks for the asset at `url` by DESCRIBE and SETUP.
+    pub(super) async fn set_up(url: &str) -> Player {
+        let mut client = Client::new(url).unwrap();
+        let stream = TcpStream::connect((client.host(), client.port())).await.unwrap();
+        let mut connection = Connection { stream, reader: ReplyReader::new(Limits::default()) };
+        let local = connection.stream.local_addr().unwrap().ip();
+        let (rtp, rtcp) = (bound(local).await, bound(local).await);
+        let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+        let ports = PortPair { rtp: port(&rtp), rtcp: port(&rtcp) };
+        let reply = connection.ask(client.describe()).await;
+        client.described(&reply).unwrap();
+        let offer = TransportOffer::Udp { ports, destination: None };
+        let reply = connection.ask(client.setup(&offer)).await;
+        let ssrc = client.set_up(&reply).unwrap().ssrc.unwrap();
+        Player { client, connection, rtp, rtcp, ssrc }
+    }
+
+    /// Plays a range of the asset.
+    pub(super) async fn play(&mut self, range: Option<NptRange>) -> PlayReply {
+        let reply = self.connection.ask(self.client.play(range)).await;
+        self.client.started(&reply).unwrap()
+    }
+}
+
 impl Connection {
-    async fn ask(&mut self, request: Vec<u8>) -> Reply {
+    pub(super) async fn ask(&mut self, request: Vec<u8>) -> Reply {
         self.stream.write_all(&request).await.unwrap();
         loop {
             if let Some(reply) = self.reader.next_reply().unwrap() {
@@ -60,21 +95,10 @@ impl Connection {
 
 /// Plays the first `length` of the asset at `url` until BYE or a minute of silence.
 pub(crate) async fn play((url, length): (String, Duration)) -> Played {
-    let mut client = Client::new(&url).unwrap();
-    let stream = TcpStream::connect((client.host(), client.port())).await.unwrap();
-    let mut connection = Connection { stream, reader: ReplyReader::new(Limits::default()) };
-    let local = connection.stream.local_addr().unwrap().ip();
-    let (rtp, rtcp) = (bound(local).await, bound(local).await);
-    let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
-    let ports = PortPair { rtp: port(&rtp), rtcp: port(&rtcp) };
-    let reply = connection.ask(client.describe()).await;
-    client.described(&reply).unwrap();
-    let reply =
-        connection.ask(client.setup(&TransportOffer::Udp { ports, destination: None })).await;
-    client.set_up(&reply).unwrap();
+    let mut player = Player::set_up(&url).await;
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: Some(length) };
-    let reply = connection.ask(client.play(Some(range))).await;
-    let started = client.started(&reply).unwrap();
+    let started = player.play(Some(range)).await;
+    let Player { rtp, rtcp, .. } = &player;
     let mut reception = Reception::starting_at(CLOCK_RATE_HZ, started.sequence.unwrap());
     let mut played = Played { length, ..Played::default() };
     let (mut packet, mut report) = ([0; 2048], [0; 2048]);

@@ -348,6 +348,7 @@ impl RtspConnection {
         let session = Arc::new(StreamSession::new(NewSession {
             timeout,
             number,
+            began: server.clock.now(),
             peer: self.peer.ip(),
             connection: self.number,
             stream,

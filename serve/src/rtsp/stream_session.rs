@@ -92,6 +92,7 @@ pub(crate) struct StreamSession {
 /// Parts of a new session.
 pub(crate) struct NewSession {
     pub(crate) number: u64,
+    pub(crate) began: Instant,
     pub(crate) peer: IpAddr,
     pub(crate) connection: u64,
     pub(crate) timeout: Duration,
@@ -107,7 +108,7 @@ impl StreamSession {
         StreamSession {
             number: new.number,
             id: random_id(),
-            began: Instant::now(),
+            began: new.began,
             user: OnceLock::new(),
             peer: new.peer,
             content: new.content,

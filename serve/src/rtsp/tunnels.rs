@@ -82,16 +82,15 @@ impl Tunnels {
     ) -> bool {
         let key = (peer.to_canonical(), cookie.to_owned());
         // A client may send its POST before the answer to its GET.
-        let began = tokio::time::Instant::now();
-        let sender = loop {
-            if let Some(sender) = self.waiting.lock().get(&key).cloned() {
-                break sender;
+        let download = async {
+            loop {
+                if let Some(sender) = self.waiting.lock().get(&key).cloned() {
+                    return sender;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
             }
-            if began.elapsed() > DOWNLOAD_WAIT {
-                return false;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
         };
+        let Ok(sender) = timeout(DOWNLOAD_WAIT, download).await else { return false };
         let (held, left) = oneshot::channel();
         let sent = sender.try_send(UploadHalf { stream, first, _held: held });
         drop(sender);

@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use clock::Moment;
 use media::PlayScale;
 use media::tracks::Entry;
 use wire::rtsp::{PlayRequest, RangeUnit, Status};
@@ -62,6 +63,7 @@ impl WantedPlay {
     pub(super) async fn resolve(
         session: &Arc<StreamSession>,
         asked: &PlayRequest,
+        now: Moment,
     ) -> Result<WantedPlay, Status> {
         let scale = asked.scale.map_or(PlayScale::ONE, PlayScale::nearest);
         let pictures = if scale.is_normal() { None } else { pictures(session, scale).await };
@@ -70,7 +72,7 @@ impl WantedPlay {
             (None, content @ SessionContent::Tracks(source)) => {
                 samples(&source.newest(), content, asked)
             }
-            (None, SessionContent::Stream(source)) => packets(source, session, asked).await,
+            (None, SessionContent::Stream(source)) => packets(source, session, asked, now).await,
         };
         let media = media.ok_or(Status::InvalidRange)?;
         let (scale, is_live) = match &media {
@@ -122,10 +124,11 @@ async fn packets(
     source: &Arc<Source>,
     session: &StreamSession,
     asked: &PlayRequest,
+    now: Moment,
 ) -> Option<WantedMedia> {
     let (own, source) = (source.clone(), source.current());
     let PacketRange { from, end } = match asked.range {
-        Some(range) => packet_range(&source, range, asked.unit)?,
+        Some(range) => packet_range(&source, range, asked.unit, now)?,
         None => PacketRange::default(),
     };
     let end = asked.range.map(|_| end.unwrap_or_else(|| source.limit()));

@@ -63,7 +63,7 @@ struct RunningChannel {
     watch: TaskHandle<()>,
 }
 
-/// What a server gives all its channels.
+/// Resources of the server that all its channels use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChannelHost<'a> {
     /// Time between two wakes of a channel's thread.

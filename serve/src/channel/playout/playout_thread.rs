@@ -5,8 +5,8 @@
 //! the server that does not send only listens; at a take-over it begins with the programme of the
 //! wall clock and continues the numbers that it has received.
 //!
-//! Each wake is a [`turn`](PlayoutThread::turn), which is passed the present time; tests call it with
-//! times of their own.
+//! Each wake is a [`turn`](PlayoutThread::turn), which is passed the present time; tests call it
+//! with times of their own.
 //!
 //! Costs one wake a burst, one send call a burst and target, and a write for viewers over RTSP.
 //!

@@ -167,9 +167,9 @@ fn take_over_and_give_way(constant_rate_kbps: Option<i64>) {
     let last = pair.received[sent - 1].0;
     pair.run(turns_of(SILENCE) + 3);
     assert_eq!(pair.sending(), (false, true));
-    let taken = pair.received[sent].0 - last;
+    let after = pair.received[sent].0 - last;
     let least = turns_of(SILENCE) + 1;
-    assert!((least..=least + 1).contains(&taken), "{taken} turns, at least {least}");
+    assert!((least..=least + 1).contains(&after), "{after} turns, at least {least}");
     pair.run(turns_of(Duration::from_secs(3)));
 
     // It is back, listens and continues; the standby is silent from its first packet on.

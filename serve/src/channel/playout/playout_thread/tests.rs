@@ -264,7 +264,7 @@ fn wall_clock_that_is_set_changes_the_programme_at_one_turn() {
     let last = stage.sent.rtp.len() - 1;
     stage.run_for(BURST * 2);
     assert_eq!(programmes(&stage), 2);
-    // What was made before, a lead ahead, is still sent.
+    // Packets that were made before, a lead ahead, are still sent.
     let entered = offset(&stage).saturating_sub(Duration::from_secs(6));
     assert!(entered.abs_diff(LEAD) <= BURST, "{entered:?}");
     stage.run_for(Duration::from_secs(1));
