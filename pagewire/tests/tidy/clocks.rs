@@ -13,8 +13,14 @@ use crate::text::code_of;
 use crate::{Findings, files, read, root};
 
 /// Files and folders in which time is an argument, or read from a `Clock`.
-const GIVEN: &[&str] =
-    &["serve/src/channel", "serve/src/meter.rs", "serve/src/pacer", "serve/src/play"];
+const GIVEN: &[&str] = &[
+    "serve/src/channel",
+    "serve/src/http/download_pace.rs",
+    "serve/src/http/pace_buckets.rs",
+    "serve/src/meter.rs",
+    "serve/src/pacer",
+    "serve/src/play",
+];
 
 /// Calls that read a clock of the host.
 const READINGS: &[&str] = &["Instant::now", "SystemTime::now", ".elapsed()", "Timestamp::now"];
@@ -44,6 +50,8 @@ fn modules_read_the_clock_that_they_are_given() {
 fn readings(code: &str) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
     for (at, line) in code.lines().enumerate() {
+        // Tasks of tokio sleep by its clock, which tests pause.
+        let line = line.replace("tokio::time::Instant::now", "");
         let calls = READINGS.iter().filter(|call| line.contains(**call));
         found.extend(calls.map(|call| (at + 1, *call)));
     }

@@ -151,7 +151,7 @@ impl ConnectionPace {
                     None => server.library.media_rate(&name, file_bytes),
                 }
             };
-            self.media_pace(left, factor, media_rate, Instant::now())
+            self.media_pace(left, factor, media_rate, now())
         });
         let (media, charged) = match pace {
             MediaPace::Free if permit.is_none() => return DownloadPace::default(),
@@ -242,7 +242,7 @@ impl<'a> DownloadPace<'a> {
         if schedule.granted > 0 {
             return (wanted.min(schedule.granted), Duration::ZERO);
         }
-        let began = Instant::now();
+        let began = now();
         let (media_wait, mut excess, rate) = schedule.reserve(began);
         if let Some(socket) = socket {
             schedule.set_socket_rate(rate, socket);
@@ -264,7 +264,7 @@ impl<'a> DownloadPace<'a> {
                 // A peer that is gone has no share; the send reports it.
                 return (wanted.min(schedule.granted), waited);
             }
-            let passed = began.elapsed();
+            let passed = now().saturating_duration_since(began);
             excess = excess.saturating_sub(bytes_in(passed - waited, limit));
             waited = passed;
         }
@@ -318,8 +318,7 @@ impl Schedule<'_> {
 
     /// A first turn that the burst has room for leaves at once.
     fn may_wait(&self) -> bool {
-        let media_waits =
-            |rate: Rate| self.room(rate, Instant::now()) < rate.turn_bytes().min(self.left);
+        let media_waits = |rate: Rate| self.room(rate, now()) < rate.turn_bytes().min(self.left);
         self.limit().is_some() || self.media.is_some_and(media_waits)
     }
 
@@ -395,13 +394,18 @@ impl Drop for Schedule<'_> {
         if let Some((rate, bytes)) = unsent.or(self.media.map(|rate| (rate, self.granted)))
             && bytes > 0
         {
-            locked(&self.connection.media).of(rate, Instant::now()).refund(bytes);
+            locked(&self.connection.media).of(rate, now()).refund(bytes);
         }
         if self.permit.is_some() {
             locked(&self.connection.limit).refund(self.granted);
             self.connection.downloads.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Returns the present time, by the clock of this task's sleeps.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// True when the peer has reset the connection; one that closed its side may still read.
@@ -554,3 +558,7 @@ mod tests {
         poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
     }
 }
+
+#[cfg(test)]
+#[path = "rate_tests.rs"]
+mod rate_tests;
