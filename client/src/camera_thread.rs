@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::thread::{Thread, park_timeout};
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use rustix::event::{PollFd, PollFlags};
 
 use super::packet_intake::{Intake, IntakeStep, PacketInput};
 use super::receive_thread::{CHECK_EVERY, wait};
 use super::socket_pace::SocketPace;
 use super::track_packetizer::Packetizer;
-use super::track_queue::TrackQueue;
+use super::track_queue::{Ended, TrackQueue};
 use crate::error::Error;
 use crate::rtp_receiver::SocketReader;
 
@@ -34,6 +35,7 @@ pub(super) struct CameraThread {
     pub(super) tracks: Vec<TrackIntake>,
     pub(super) queue: TrackQueue,
     pub(super) packetizer: Packetizer,
+    pub(super) clock: Clock,
 }
 
 /// A track and its packets.
@@ -84,23 +86,9 @@ impl CameraThread {
             if !has_more {
                 self.pause(if is_ending { SocketPace::Gathered(FULL_WAIT) } else { pace });
             }
-            has_more = false;
-            for (number, track) in self.tracks.iter_mut().enumerate() {
-                match track.read() {
-                    Ok(more) => has_more |= more,
-                    Err(error) => tracing::warn!("{}: track {number}: {error}", self.name),
-                }
-                if let Some(lacks) = track.lacks() {
-                    let seconds = START_WAIT.as_secs();
-                    tracing::warn!(
-                        "{}: track {number}: {lacks} in {seconds} s, so nothing of it can be \
-                         decoded; let the camera send them more often",
-                        self.name
-                    );
-                }
-            }
-            if self.packetizer.step(&mut self.queue).is_err() {
-                break;
+            match self.turn() {
+                Ok(more) => has_more = more,
+                Err(Ended) => break,
             }
         }
         self.packetizer.end();
@@ -111,6 +99,31 @@ impl CameraThread {
             park_timeout(FULL_WAIT);
         }
         self.packetizer.finish(&self.queue);
+    }
+
+    /// Reads all sockets, and processes the units that have arrived; returns true if more packets
+    /// may wait.
+    ///
+    /// # Errors
+    /// All tracks have ended, or the queue is closed.
+    fn turn(&mut self) -> Result<bool, Ended> {
+        let (mut has_more, now) = (false, self.clock.now());
+        for (number, track) in self.tracks.iter_mut().enumerate() {
+            match track.read() {
+                Ok(more) => has_more |= more,
+                Err(error) => tracing::warn!("{}: track {number}: {error}", self.name),
+            }
+            if let Some(lacks) = track.lacks(now) {
+                let seconds = START_WAIT.as_secs();
+                tracing::warn!(
+                    "{}: track {number}: {lacks} in {seconds} s, so nothing of it can be decoded; \
+                     let the camera send them more often",
+                    self.name
+                );
+            }
+        }
+        self.packetizer.step(&mut self.queue)?;
+        Ok(has_more)
     }
 
     /// The pace that all inputs allow.
@@ -145,7 +158,7 @@ impl TrackIntake {
         let Some(intake) = &mut self.intake else { return Ok(false) };
         let step = match &self.input {
             PacketInput::Socket(socket) => {
-                let mut reader = SocketReader::of_spare(intake.clock);
+                let mut reader = SocketReader::of_spare(intake.clock, &intake.time);
                 let step = read_on(|| intake.read(&mut reader, socket));
                 reader.give_back();
                 step
@@ -163,12 +176,12 @@ impl TrackIntake {
     }
 
     /// Returns, once, what a decoder needs and has not arrived.
-    fn lacks(&mut self) -> Option<&'static str> {
+    fn lacks(&mut self, now: Instant) -> Option<&'static str> {
         let (units, starts, has_codec) = self.intake.as_ref()?.units()?;
         match self.start {
-            StartCheck::Unheard if units > 0 => self.start = StartCheck::Since(Instant::now()),
+            StartCheck::Unheard if units > 0 => self.start = StartCheck::Since(now),
             StartCheck::Since(_) if starts > 0 && has_codec => self.start = StartCheck::Done,
-            StartCheck::Since(since) if since.elapsed() >= START_WAIT => {
+            StartCheck::Since(since) if now.saturating_duration_since(since) >= START_WAIT => {
                 self.start = StartCheck::Done;
                 return Some(if starts > 0 { "no parameter sets" } else { "no whole key frame" });
             }
@@ -213,3 +226,6 @@ const START_WAIT: Duration = Duration::from_secs(10);
 const READS_MAX: u32 = 64;
 /// Time until a stopped track, or a full recorder, is tried again.
 const FULL_WAIT: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clock::Clock;
 use media::mux::{MediaWriter, WriterKind};
 use media::{Codec, MuxRefusal};
 use wire::rtsp::{NptRange, NptStart};
@@ -165,7 +166,7 @@ async fn prepare(
     };
     let urls: Vec<_> = chosen.iter().map(|stream| stream.url.clone()).collect();
     let setups = set_up_streams(&mut control, transport, &urls).await?;
-    let (sinks, queue) = TrackQueue::new(chosen.len());
+    let (sinks, queue) = TrackQueue::new(chosen.len(), &Clock::HOST);
     let mut sinks = sinks.into_iter();
     let rates = chosen.iter().map(|stream| stream.offer.clock_rate_hz).collect();
     // Only after SETUP: a refusal by the server must not destroy an existing file.

@@ -10,6 +10,7 @@
 use std::io;
 use std::time::Duration;
 
+use clock::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::oneshot;
 
@@ -33,7 +34,7 @@ impl ReceiveThread {
         source: AnnouncedSender,
         format: StreamFormat,
     ) -> Result<ReceiveThread, Error> {
-        let (handle, intake) = Intake::new(&input, source, format)?;
+        let (handle, intake) = Intake::new(&input, source, format, &Clock::HOST)?;
         let (end, result) = oneshot::channel();
         std::thread::Builder::new()
             .name("receive".to_owned())

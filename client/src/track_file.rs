@@ -150,6 +150,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 mod tests {
     use std::time::Instant;
 
+    use clock::Clock;
     use media::mux::WriterKind;
     use media::{AccessUnit, Codec};
 
@@ -159,7 +160,7 @@ mod tests {
     async fn units_that_wait_are_left_out_and_counted_where_nobody_waits_for_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.ts");
-        let (mut sinks, queue) = TrackQueue::new(1);
+        let (mut sinks, queue) = TrackQueue::new(1, &Clock::HOST);
         sinks[0].announce(Codec::Ac3 { rate_hz: 48_000, channels: 2 });
         for number in 0..100 {
             let (time, bytes) = (number * 1536, vec![0x0b, 0x77, 0, 0, 0x1c]);

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
+use clock::Clock;
 use media::mux::{Rotation, WriterKind};
 use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES};
 use wire::rtp::{HEADER_BYTES, Header};
@@ -60,6 +61,7 @@ pub(super) struct Packetizer {
     /// Start of each track, and the time of the start in the file; closed at the end of the stream.
     origins: Receiver<TrackOrigins>,
     totals: Arc<MuxedTotals>,
+    clock: Clock,
     progress: Progress,
 }
 
@@ -108,8 +110,10 @@ impl Packetizer {
         header: Header,
         origins: Receiver<TrackOrigins>,
         totals: Arc<MuxedTotals>,
+        clock: &Clock,
     ) -> Packetizer {
-        Packetizer { name, muxer, sink, header, origins, totals, progress: Progress::default() }
+        let (clock, progress) = (clock.clone(), Progress::default());
+        Packetizer { name, muxer, sink, header, origins, totals, clock, progress }
     }
 
     /// Processes the units that are due.
@@ -147,7 +151,8 @@ impl Packetizer {
             }
         }
         self.flush();
-        self.progress.drops.note(&self.name, queue.control.dropped_units(), LOG_EVERY);
+        let dropped = queue.control.dropped_units();
+        self.progress.drops.note(&self.name, dropped, LOG_EVERY, self.clock.now());
         Ok(())
     }
 
@@ -182,7 +187,8 @@ impl Packetizer {
             // The last fragment has units that were consumed with those before it.
             queue.control.add_dropped(self.progress.unsent_units.max(1));
         }
-        self.progress.drops.note(&self.name, queue.control.dropped_units(), Duration::ZERO);
+        let dropped = queue.control.dropped_units();
+        self.progress.drops.note(&self.name, dropped, Duration::ZERO, self.clock.now());
     }
 
     /// Ends the fragment of a camera whose times hardly advance, so that its units reach the disk.
@@ -190,16 +196,18 @@ impl Packetizer {
         if self.muxer.kind() != WriterKind::FragmentedMp4 || !out.is_empty() || !is_heard {
             return;
         }
-        let since = *self.progress.written_at.get_or_insert_with(Instant::now);
-        if since.elapsed() >= FLUSH_AFTER {
+        let now = self.clock.now();
+        let since = *self.progress.written_at.get_or_insert(now);
+        if now.saturating_duration_since(since) >= FLUSH_AFTER {
             self.muxer.flush(out);
-            self.progress.written_at = Some(Instant::now());
+            self.progress.written_at = Some(now);
         }
     }
 
     /// Makes packets of finished bytes.
     fn put(&mut self, out: &mut Vec<u8>, is_heard: bool) {
-        let is_quiet = |sent: Instant| sent.elapsed() >= HEARD_EVERY;
+        let now = self.clock.now();
+        let is_quiet = |sent: Instant| now.saturating_duration_since(sent) >= HEARD_EVERY;
         let shows_life = is_heard && self.progress.sent_at.is_some_and(is_quiet);
         if out.is_empty() && !(shows_life && self.muxer.kind() == WriterKind::FragmentedMp4) {
             return;
@@ -213,13 +221,13 @@ impl Packetizer {
         if !out.is_empty() {
             self.progress.ready_units = Some(self.progress.unsent_units);
         }
-        self.progress.sent_at = Some(Instant::now());
+        self.progress.sent_at = Some(now);
         out.clear();
     }
 
     /// Adds the packets of a transport stream to the next batch.
     fn put_stream(&mut self, out: &[u8]) {
-        let at = Instant::now();
+        let at = self.clock.now();
         for payload in out.chunks(PAYLOAD_BYTES) {
             self.add_packet(at, |packet| packet.extend_from_slice(payload));
         }
@@ -229,8 +237,9 @@ impl Packetizer {
     /// sends.
     fn put_parts(&mut self, out: &[u8]) {
         let starts = self.muxer.take_file_starts();
-        let now = SystemTime::now();
-        let began = |arrived: Instant| now.checked_sub(arrived.elapsed()).unwrap_or(now);
+        let now = self.clock.moment();
+        let age = |arrived: Instant| now.at.saturating_duration_since(arrived);
+        let began = |arrived: Instant| now.wall.checked_sub(age(arrived)).unwrap_or(now.wall);
         let starts = starts.iter().map(|start| (start.offset, Some(began(start.arrived))));
         let (mut at, mut file_began) = (0, None);
         for (end, next_began) in starts.chain([(out.len(), None)]) {
@@ -243,7 +252,7 @@ impl Packetizer {
 
     /// Adds the packets of whole fragments of one file.
     fn put_file(&mut self, bytes: &[u8], mut file_began: Option<SystemTime>) {
-        let (mut rest, now) = (bytes, Instant::now());
+        let (mut rest, now) = (bytes, self.clock.now());
         let parts = bytes.len().div_ceil(PART_BYTES_MAX).max(1);
         self.sink.reserve(bytes.len() + parts * (HEADER_BYTES + PART_HEAD_BYTES));
         loop {
@@ -282,8 +291,9 @@ impl Packetizer {
 
 impl DropLog {
     /// Logs the units dropped so far, if there are more than before.
-    fn note(&mut self, name: &str, units: u64, at_most_every: Duration) {
-        if units == self.units || self.at.is_some_and(|at| at.elapsed() < at_most_every) {
+    fn note(&mut self, name: &str, units: u64, at_most_every: Duration, now: Instant) {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < at_most_every;
+        if units == self.units || self.at.is_some_and(is_recent) {
             return;
         }
         tracing::warn!(
@@ -291,7 +301,7 @@ impl DropLog {
              cameras on it, or lower their bit rates",
             counted(units, "access unit", "access units")
         );
-        (self.units, self.at) = (units, Some(Instant::now()));
+        (self.units, self.at) = (units, Some(now));
     }
 }
 

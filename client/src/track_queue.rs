@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use media::{AccessUnit, Codec};
 
 use super::sender_clock::SenderClock;
@@ -89,11 +90,11 @@ struct Shared {
 }
 
 impl TrackQueue {
-    /// A queue for this number of tracks, and the sending end of each.
-    pub(crate) fn new(tracks: usize) -> (Vec<TrackSink>, TrackQueue) {
+    /// A queue for this number of tracks, and the sending end of each. Arrivals are by `clock`.
+    pub(crate) fn new(tracks: usize, clock: &Clock) -> (Vec<TrackSink>, TrackQueue) {
         let (sender, events) = channel();
         let shared = Arc::new(Shared {
-            began: Instant::now(),
+            began: clock.now(),
             read_until_ns: (0..tracks).map(|_| AtomicU64::new(0)).collect(),
             queued_bytes: AtomicUsize::new(0),
             dropped_units: AtomicU64::new(0),
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn units_of_a_byte_are_bounded_by_their_number() {
-        let (mut sinks, queue) = TrackQueue::new(1);
+        let (mut sinks, queue) = TrackQueue::new(1, &Clock::HOST);
         let most = QUEUED_BYTES_MAX / (1 + EVENT_BYTES);
         (0..most + 10).for_each(|_| sinks[0].push(unit(1), Instant::now()));
         assert_eq!(queue.control.dropped_units(), 10);
@@ -344,7 +345,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_the_end_is_told() {
-        let (mut sinks, mut queue) = TrackQueue::new(2);
+        let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
         for _ in 0..5 {
             sinks[1].push(unit(15 << 20), Instant::now());
         }
@@ -373,7 +374,7 @@ mod tests {
     #[test]
     fn formats_that_change_with_each_unit_are_bounded_and_the_latest_is_not_lost() {
         const SET_BYTES: usize = 60_000;
-        let (mut sinks, mut queue) = TrackQueue::new(1);
+        let (mut sinks, mut queue) = TrackQueue::new(1, &Clock::HOST);
         let most = QUEUED_BYTES_MAX / (1 + EVENT_BYTES + SET_BYTES + CODEC_BYTES);
         for number in 0..most + 10 {
             sinks[0].announce(codec(SET_BYTES, number as u8));
@@ -392,7 +393,7 @@ mod tests {
 
     #[test]
     fn units_in_a_queue_that_is_closed_are_dropped_and_counted() {
-        let (mut sinks, mut queue) = TrackQueue::new(2);
+        let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
         for sink in &mut sinks {
             sink.announce(codec(1, 0));
             (0..3).for_each(|_| sink.push(unit(1), Instant::now()));
@@ -414,7 +415,7 @@ mod tests {
 
     #[test]
     fn units_leave_in_order_of_arrival_whichever_track_is_read_first() {
-        let (mut sinks, mut queue) = TrackQueue::new(3);
+        let (mut sinks, mut queue) = TrackQueue::new(3, &Clock::HOST);
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         [10, 30, 50].into_iter().for_each(|ms| sinks[0].push(unit(1), at(ms)));
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_track_that_has_ended_holds_up_no_other() {
-        let (mut sinks, mut queue) = TrackQueue::new(2);
+        let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         sinks[0].push(unit(1), at(10));
@@ -450,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_unit_that_a_hole_held_up_leaves_at_once_and_in_the_order_of_its_track() {
-        let (mut sinks, mut queue) = TrackQueue::new(2);
+        let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
         let began = Instant::now();
         let at = |ms| began + Duration::from_millis(ms);
         sinks[0].read_until(at(50));

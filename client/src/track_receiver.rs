@@ -187,6 +187,8 @@ pub(super) const TRACK_REORDER: Limits =
 
 #[cfg(test)]
 mod tests {
+    use clock::Clock;
+
     use super::*;
     use crate::track_queue::{TrackEvent, TrackQueue};
 
@@ -202,7 +204,7 @@ mod tests {
         let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
                     m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
         let offer = wire::sdp::parse_tracks(text.as_bytes()).unwrap().tracks.remove(0);
-        let (mut sinks, mut queue) = TrackQueue::new(1);
+        let (mut sinks, mut queue) = TrackQueue::new(1, &Clock::HOST);
         let mut track = TrackReceiver::new(Depayloader::new(&offer).unwrap(), true, sinks.pop());
         let mut timestamp = 0;
         for (sequence, nal) in (0..).zip(nals) {
@@ -257,7 +259,7 @@ mod tests {
         let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 5004 RTP/AVP 0\r\n";
         let offer = wire::sdp::parse_tracks(text).unwrap().tracks.remove(0);
         let depayloader = || Depayloader::new(&offer).unwrap();
-        let (mut sinks, _queue) = TrackQueue::new(1);
+        let (mut sinks, _queue) = TrackQueue::new(1, &Clock::HOST);
         let recording = TrackReceiver::of_recorder(depayloader(), sinks.remove(0));
         let playing = TrackReceiver::new(depayloader(), false, None);
         for (mut track, is_timed) in [(recording, false), (playing, true)] {

@@ -19,6 +19,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use media::depayload::DepayloadCounts;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -154,10 +155,12 @@ impl TrackStream {
         reports: bool,
         container: TrackContainer,
     ) -> Result<(TrackStream, FrameQueue), Error> {
-        let (sinks, queue) = TrackQueue::new(inputs.len());
+        let clock = Clock::HOST;
+        let (sinks, queue) = TrackQueue::new(inputs.len(), &clock);
         let control = queue.control.clone();
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
         let mut muxer = TrackMuxer::new(container.kind(), inputs.len());
+        muxer.wait_by(&clock);
         if let TrackContainer::FragmentedMp4(limits) = &container {
             muxer.rotate(limits.clone());
         }
@@ -171,7 +174,7 @@ impl TrackStream {
             let (payload_type, clock_rate_hz) = (offer.payload_type, offer.clock_rate_hz);
             let sender = AnnouncedSender { host, ssrc, payload_type, clock_rate_hz };
             let (handle, intake) =
-                Intake::new(&input, sender, StreamFormat::Track(Box::new(track)))?;
+                Intake::new(&input, sender, StreamFormat::Track(Box::new(track)), &clock)?;
             intakes.push(TrackIntake { input, intake: Some(intake), start: StartCheck::default() });
             let reporter = RtcpReporter::of_recorder(rtcp, handle.shared());
             let exchange = async move {
@@ -198,9 +201,10 @@ impl TrackStream {
             ssrc,
         };
         let muxed: Arc<MuxedTotals> = Arc::default();
-        let packetizer = Packetizer::new(name.clone(), muxer, sink, header, inbox, muxed.clone());
+        let packetizer =
+            Packetizer::new(name.clone(), muxer, sink, header, inbox, muxed.clone(), &clock);
         let done = is_done.clone();
-        let camera = CameraThread { name: name.clone(), tracks: intakes, queue, packetizer };
+        let camera = CameraThread { name: name.clone(), tracks: intakes, queue, packetizer, clock };
         let thread = camera.start(move || done.store(true, Ordering::Relaxed))?;
         Ok((
             TrackStream {

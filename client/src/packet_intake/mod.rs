@@ -22,6 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use media::Codec;
 use paths::dropped_packets;
 use wire::reorder::Limits;
@@ -127,6 +128,8 @@ pub(super) struct Intake {
     inbox: Receiver<Command>,
     phase: Phase,
     pub(super) clock: ArrivalClock,
+    /// Clock that is read.
+    pub(super) time: Clock,
     format: StreamFormat,
 }
 
@@ -164,6 +167,7 @@ impl Intake {
         input: &PacketInput,
         source: AnnouncedSender,
         format: StreamFormat,
+        time: &Clock,
     ) -> Result<(IntakeHandle, Intake), Error> {
         if let PacketInput::Socket(socket) = input {
             SocketReader::prepare(socket)?;
@@ -181,7 +185,8 @@ impl Intake {
             stats: stats.clone(),
             inbox,
             phase: Phase::Held(HeldUntilPlay::default()),
-            clock: ArrivalClock::start(),
+            clock: ArrivalClock::of(time),
+            time: time.clone(),
             format,
         };
         Ok((IntakeHandle { commands, stats }, intake))
@@ -196,7 +201,7 @@ impl Intake {
         reader: &mut SocketReader,
         socket: &UdpSocket,
     ) -> Result<IntakeStep, Error> {
-        let (is_stopping, now) = (self.is_stopping(), self.clock.now());
+        let (is_stopping, now) = (self.is_stopping(), self.now());
         let (more, datagrams) = reader.read(socket).map_err(|errno| {
             let port = socket.local_addr().map_or(0, |local| local.port());
             let object = format!("UDP port {port}");
@@ -220,7 +225,7 @@ impl Intake {
     /// Receives a batch queued by the task that reads the connection; waits for it, for this time
     /// at most.
     pub(super) fn read_frames(&mut self, frames: &FrameQueue, at_most: Duration) -> IntakeStep {
-        let (is_stopping, now) = (self.is_stopping(), self.clock.now());
+        let (is_stopping, now) = (self.is_stopping(), self.now());
         let batch = match is_stopping || at_most.is_zero() {
             true => frames.next(),
             false => frames.wait(at_most),
@@ -288,6 +293,11 @@ impl Intake {
         }
     }
 
+    /// The present time on its clock.
+    fn now(&self) -> Duration {
+        self.clock.since(self.time.now())
+    }
+
     /// True once it was stopped: it reads the packets that wait.
     pub(super) fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. })
@@ -295,7 +305,7 @@ impl Intake {
 
     /// The sender ignores the end of the play.
     fn is_overdue(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { until, .. } if Instant::now() >= until)
+        matches!(self.phase, Phase::Stopping { until, .. } if self.time.now() >= until)
     }
 
     fn complete(&mut self) -> Result<Option<WrittenFile>, Error> {
@@ -360,10 +370,11 @@ impl Intake {
         match command {
             Command::Hold => self.phase = Phase::Held(HeldUntilPlay::default()),
             Command::Begin { sequence } => self.begin(sequence),
-            Command::Pause => self.phase = Phase::Paused(Instant::now()),
+            Command::Pause => self.phase = Phase::Paused(self.time.now()),
             Command::Stop { is_cut } => {
                 self.begin_held();
-                self.phase = Phase::Stopping { until: Instant::now() + STOP_AFTER, is_cut };
+                let until = self.time.now() + STOP_AFTER;
+                self.phase = Phase::Stopping { until, is_cut };
             }
         }
     }

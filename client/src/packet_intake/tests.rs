@@ -60,14 +60,14 @@ impl Sound {
         socket.set_nonblocking(true).unwrap();
         let input = PacketInput::Socket(socket);
         let format = StreamFormat::Track(Box::new(track));
-        let (handle, intake) = Intake::new(&input, source, format).unwrap();
+        let (handle, intake) = Intake::new(&input, source, format, &Clock::HOST).unwrap();
         let reader = SocketReader::new(intake.clock);
         Sound { handle, intake, input, reader, sending, _stamped: stamped() }
     }
 
     /// A track that is alone, and the queue of its units.
     fn alone() -> (Sound, TrackQueue) {
-        let (mut sinks, queue) = TrackQueue::new(1);
+        let (mut sinks, queue) = TrackQueue::new(1, &Clock::HOST);
         (Sound::new(sinks.remove(0)), queue)
     }
 
@@ -166,7 +166,7 @@ fn unit_tracks(queue: &mut TrackQueue) -> Vec<usize> {
 
 #[test]
 fn units_of_two_tracks_leave_in_order_of_arrival_also_those_held_until_play() {
-    let (mut sinks, mut queue) = TrackQueue::new(2);
+    let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
     let [mut held, mut begun] = [(); 2].map(|()| Sound::new(sinks.remove(0)));
     begun.begin(None);
     held.send([1]);
@@ -189,7 +189,7 @@ fn units_of_two_tracks_leave_in_order_of_arrival_also_those_held_until_play() {
 #[test]
 fn units_of_other_tracks_wait_for_those_behind_a_hole() {
     let (mut broken, mut queue, left) = loop {
-        let (mut sinks, mut queue) = TrackQueue::new(2);
+        let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
         let [mut broken, mut whole] = [(); 2].map(|()| Sound::new(sinks.remove(0)));
         broken.begin(Some(1));
         whole.begin(Some(1));

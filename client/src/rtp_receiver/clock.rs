@@ -8,6 +8,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use clock::Clock;
+
 /// The time since the start of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct ArrivalClock {
@@ -15,28 +17,31 @@ pub struct ArrivalClock {
 }
 
 impl ArrivalClock {
-    /// A clock that begins now.
+    /// A clock that begins now, by the host's.
     pub fn start() -> ArrivalClock {
-        ArrivalClock { began: Instant::now() }
+        ArrivalClock::of(&Clock::HOST)
     }
 
-    /// Time since the start.
+    /// A clock that begins now, by this one.
+    pub fn of(clock: &Clock) -> ArrivalClock {
+        ArrivalClock { began: clock.now() }
+    }
+
+    /// Time since the start, by the host's clock.
     pub fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.since(Clock::HOST.now())
     }
 
-    /// The current time of this clock and of the wall clock, read at the same moment: a thread may
-    /// lose the processor between two readings.
+    /// The current time of this clock and of the wall clock, read at the same moment from the
+    /// host's.
     pub fn moment(&self) -> (Duration, SystemTime) {
-        let mut moment = (self.now(), SystemTime::now());
-        for _ in 1..READINGS_MAX {
-            let after = self.now();
-            if after - moment.0 <= READING_MAX {
-                break;
-            }
-            moment = (after, SystemTime::now());
-        }
-        moment
+        self.moment_of(&Clock::HOST)
+    }
+
+    /// The same, read from a clock.
+    pub(crate) fn moment_of(&self, clock: &Clock) -> (Duration, SystemTime) {
+        let moment = clock.moment();
+        (self.since(moment.at), moment.wall)
     }
 
     /// The `Instant` of a time on this clock.
@@ -62,10 +67,6 @@ impl ArrivalClock {
         now.saturating_sub(age.filter(|age| *age < age_max).unwrap_or_default())
     }
 }
-
-const READINGS_MAX: u32 = 4;
-/// Some system calls, where clocks are not read without one.
-const READING_MAX: Duration = Duration::from_micros(50);
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use clock::Clock;
 use paths::{DatagramReader, Errno};
 
 use super::ArrivalClock;
@@ -23,6 +24,8 @@ use crate::stream_stats::lock;
 pub(crate) struct SocketReader {
     intake: DatagramReader,
     pub(crate) clock: ArrivalClock,
+    /// Clock that is read.
+    time: Clock,
 }
 
 /// Buffers that no thread is using: as many as threads have read at a time.
@@ -44,13 +47,13 @@ pub(crate) struct SocketDatagram<'a> {
 impl SocketReader {
     /// A reader with buffers of its own, on this clock.
     pub(crate) fn new(clock: ArrivalClock) -> SocketReader {
-        SocketReader { intake: DatagramReader::new(DATAGRAM_BYTES_MAX), clock }
+        SocketReader { intake: DatagramReader::new(DATAGRAM_BYTES_MAX), clock, time: Clock::HOST }
     }
 
-    /// A reader on this clock with buffers that another thread has [given back](Self::give_back),
-    /// the last ones first, or with new ones.
-    pub(crate) fn of_spare(clock: ArrivalClock) -> SocketReader {
-        SocketReader { intake: SPARE.take(), clock }
+    /// A reader on this clock, which reads `time`, with buffers that another thread has
+    /// [given back](Self::give_back), the last ones first, or with new ones.
+    pub(crate) fn of_spare(clock: ArrivalClock, time: &Clock) -> SocketReader {
+        SocketReader { intake: SPARE.take(), clock, time: time.clone() }
     }
 
     /// Leaves the buffers to other threads.
@@ -77,7 +80,7 @@ impl SocketReader {
         socket: &UdpSocket,
     ) -> Result<(bool, impl Iterator<Item = SocketDatagram<'a>> + use<'a>), Errno> {
         let more = self.intake.receive(socket)?;
-        let (now, wall) = self.clock.moment();
+        let (now, wall) = self.clock.moment_of(&self.time);
         let datagrams = self.intake.datagrams().map(move |datagram| SocketDatagram {
             bytes: datagram.bytes,
             is_cut: datagram.is_cut,

@@ -19,6 +19,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use media::mux::{FileStart, MediaWriter, Rotation, TRACKS_MAX, WriterKind};
 use media::tracks::TrackMedia;
 use media::{AccessUnit, Codec, MuxRefusal};
@@ -50,6 +51,7 @@ pub struct TrackMuxer {
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
+    clock: Clock,
     /// The waits for codecs and reports began: units may have been held until PLAY was answered.
     first_taken: Option<Instant>,
     /// Arrival of the unit that was written last, relative to the first unit's.
@@ -122,6 +124,7 @@ impl TrackMuxer {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
+            clock: Clock::HOST,
             first_taken: None,
             last_arrival: Duration::ZERO,
             file_starts: Vec::new(),
@@ -204,6 +207,11 @@ impl TrackMuxer {
         }
     }
 
+    /// Waits for codecs and reports by this clock.
+    pub(crate) fn wait_by(&mut self, clock: &Clock) {
+        self.clock = clock.clone();
+    }
+
     /// Handles an event of a track; appends finished bytes to `out`.
     pub fn take(&mut self, track: usize, event: TrackEvent, out: &mut Vec<u8>) {
         match event {
@@ -222,7 +230,7 @@ impl TrackMuxer {
                 ));
             }
             TrackEvent::Unit(unit, arrived) => {
-                self.first_taken.get_or_insert_with(Instant::now);
+                self.first_taken.get_or_insert_with(|| self.clock.now());
                 let first = *self.first_arrival.get_or_insert(arrived);
                 let arrival = arrived.saturating_duration_since(first);
                 self.tracks[track].has_sent = true;
@@ -288,7 +296,9 @@ impl TrackMuxer {
         }
         let are_known = self.tracks.iter().all(|track| track.codec.is_some());
         let have_sent = self.tracks.iter().all(|track| track.has_sent);
-        let waited = self.first_taken.map_or(Duration::ZERO, |first| first.elapsed());
+        let waited =
+            self.first_taken.map(|first| self.clock.now().saturating_duration_since(first));
+        let waited = waited.unwrap_or_default();
         let are_timed = self.tracks.len() < 2
             || self.have_origins()
             || self.tracks.iter().all(|track| track.report.is_some())
