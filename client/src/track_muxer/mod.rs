@@ -296,9 +296,8 @@ impl TrackMuxer {
         }
         let are_known = self.tracks.iter().all(|track| track.codec.is_some());
         let have_sent = self.tracks.iter().all(|track| track.has_sent);
-        let waited =
-            self.first_taken.map(|first| self.clock.now().saturating_duration_since(first));
-        let waited = waited.unwrap_or_default();
+        let waited = |first: Instant| self.clock.now().saturating_duration_since(first);
+        let waited = self.first_taken.map_or(Duration::ZERO, waited);
         let are_timed = self.tracks.len() < 2
             || self.have_origins()
             || self.tracks.iter().all(|track| track.report.is_some())

@@ -204,8 +204,8 @@ impl PacketSpan {
         let is_open = asset.continues() && part.end > source.end();
         // A range in clock time (§3.7) is answered in clock time.
         let is_by_day = unit == RangeUnit::Clock;
-        let began = asset.channel_parts().filter(|_| is_by_day);
-        let began = began.and_then(|parts| self::began(parts, now));
+        let parts = asset.channel_parts().filter(|_| is_by_day);
+        let began = parts.and_then(|parts| began(parts, now));
         let time = |ticks| began.unwrap_or_default() + duration_of(ticks);
         (time(start), (!is_open).then(|| time(start + length)))
     }

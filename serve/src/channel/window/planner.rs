@@ -103,7 +103,7 @@ fn plan_until(windows: &PlannedWindows, is_stopping: &AtomicBool, clock: &Clock)
 }
 
 /// State of the thread.
-pub(in crate::channel) struct Planning {
+struct Planning {
     planned: Vec<(Arc<ChannelWindow>, PartScans)>,
     /// Time at which plans were made last.
     looked: Instant,
@@ -111,17 +111,13 @@ pub(in crate::channel) struct Planning {
 }
 
 impl Planning {
-    pub(in crate::channel) fn new(now: Instant) -> Planning {
+    fn new(now: Instant) -> Planning {
         Planning { planned: Vec::new(), looked: now, piece: vec![0; PIECE_BYTES] }
     }
 
     /// Cuts, and plans if it is time, what was written to these windows; returns the wait until the
     /// next turn.
-    pub(in crate::channel) fn turn(
-        &mut self,
-        windows: &[Arc<ChannelWindow>],
-        now: Instant,
-    ) -> Duration {
+    fn turn(&mut self, windows: &[Arc<ChannelWindow>], now: Instant) -> Duration {
         let is_due = now.saturating_duration_since(self.looked) >= LOOK_EVERY;
         if is_due {
             self.looked = now;

@@ -7,7 +7,7 @@
 //! Does not test strangers in the group (`pagewire/tests/channels/standby.rs`).
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::UNIX_EPOCH;
 
 use clock::{Clock, SetClock};
@@ -29,7 +29,8 @@ type Address = (u16, Option<i64>);
 struct Pair {
     set: SetClock,
     address: Address,
-    receiver: Socket,
+    /// The last one receives; the first keeps the port.
+    members: Vec<Socket>,
     primary: Option<PlayoutThread>,
     standby: PlayoutThread,
     /// RTP packets in order of arrival, each with the number of its turn and its sender.
@@ -37,17 +38,16 @@ struct Pair {
     turns: u64,
 }
 
-fn member() -> Socket {
+/// Returns a member of the group at an even port, at this one if it is not zero.
+fn member(port: u16) -> Socket {
     // The others are kept until one at an even port is found, or the kernel chooses them again.
     let mut odd = Vec::new();
     loop {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).expect("a socket");
         // The servers listen at the same port.
         socket.set_reuse_address(true).expect("an option");
-        let address = std::net::SocketAddrV4::new(GROUP, 0);
-        socket.bind(&address.into()).expect("a port");
-        let local = socket.local_addr().expect("it is bound").as_socket().expect("IPv4");
-        if local.port() % 2 == 1 {
+        socket.bind(&SocketAddrV4::new(GROUP, port).into()).expect("a port");
+        if port_of(&socket) % 2 == 1 {
             odd.push(socket);
             continue;
         }
@@ -57,6 +57,11 @@ fn member() -> Socket {
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit against hanging");
         return socket;
     }
+}
+
+fn port_of(socket: &Socket) -> u16 {
+    let local = socket.local_addr().expect("it is bound").as_socket();
+    local.expect("IPv4").port()
 }
 
 fn open(role: &str, (port, constant_rate_kbps): Address, clock: &Clock) -> PlayoutThread {
@@ -77,12 +82,20 @@ fn open(role: &str, (port, constant_rate_kbps): Address, clock: &Clock) -> Playo
 impl Pair {
     fn open(constant_rate_kbps: Option<i64>) -> Pair {
         let set = SetClock::at(UNIX_EPOCH + BEGAN);
-        let receiver = member();
-        let local = receiver.local_addr().expect("it is bound").as_socket().expect("IPv4");
-        let (clock, address) = (set.clock(), (local.port(), constant_rate_kbps));
+        let members = vec![member(0)];
+        let (clock, address) = (set.clock(), (port_of(&members[0]), constant_rate_kbps));
         let primary = Some(open("primary", address, &clock));
         let standby = open("standby", address, &clock);
-        Pair { set, address, receiver, primary, standby, received: Vec::new(), turns: 0 }
+        let received = Vec::new();
+        let mut pair = Pair { set, address, members, primary, standby, received, turns: 0 };
+        pair.listen();
+        pair
+    }
+
+    /// Receives by a new member. The kernel gives a datagram to the member that was opened last
+    /// behind all others: where it has it, both servers have it.
+    fn listen(&mut self) {
+        self.members.push(member(self.address.0));
     }
 
     /// Runs turns of both, one burst apart; what the primary sends is there before the standby
@@ -95,7 +108,8 @@ impl Pair {
                 let counted = packets(thread);
                 thread.turn(now);
                 let more = packets(thread) - counted;
-                let socket: UdpSocket = self.receiver.try_clone().expect("a descriptor").into();
+                let receiver = self.members.last().expect("it listens");
+                let socket: UdpSocket = receiver.try_clone().expect("a descriptor").into();
                 let mut buffer = [0; 2048];
                 for _ in 0..more {
                     let bytes = socket.recv(&mut buffer).expect("it was sent");
@@ -175,6 +189,7 @@ fn take_over_and_give_way(constant_rate_kbps: Option<i64>) {
     // It is back, listens and continues; the standby is silent from its first packet on.
     let back = pair.turns;
     pair.primary = Some(open("primary", pair.address, &pair.set.clock()));
+    pair.listen();
     pair.run(turns_of(LISTEN));
     assert_eq!(pair.sending(), (false, true));
     pair.run(1);
