@@ -8,12 +8,16 @@
 //! never waits for the disk: where the recorder is behind, units stay in their queue, up to its
 //! bound.
 //!
+//! Each round of its loop is a call of [`CameraThread::turn`], which does not wait, and reads the
+//! clock of the camera alone: tests call it with a clock that they set.
+//!
 //! `pagewire lab cameras` measures it beside ffmpeg.
 //!
 //! Sources: poll(2); `std::thread::park_timeout`.
 //! Does not send reports ([`super::rtcp_reporter`] does).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Thread, park_timeout};
 use std::time::{Duration, Instant};
 
@@ -24,18 +28,45 @@ use super::packet_intake::{Intake, IntakeStep, PacketInput};
 use super::receive_thread::{CHECK_EVERY, wait};
 use super::socket_pace::SocketPace;
 use super::track_packetizer::Packetizer;
-use super::track_queue::{Ended, TrackQueue};
+use super::track_queue::TrackQueue;
 use crate::error::Error;
 use crate::rtp_receiver::SocketReader;
 
-/// Tracks and file of a camera.
-pub(super) struct CameraThread {
+/// Tracks and file of a camera, which a thread of its own or the turns of its owner receive.
+pub struct CameraThread {
     /// Name of the source, for the log.
-    pub(super) name: Arc<str>,
-    pub(super) tracks: Vec<TrackIntake>,
-    pub(super) queue: TrackQueue,
-    pub(super) packetizer: Packetizer,
-    pub(super) clock: Clock,
+    name: Arc<str>,
+    tracks: Vec<TrackIntake>,
+    queue: TrackQueue,
+    packetizer: Packetizer,
+    pace: SocketPace,
+    clock: Clock,
+    phase: CameraPhase,
+    /// Dropped last, when the sockets are closed.
+    _done: DoneMark,
+}
+
+/// Sets a flag when it is dropped.
+pub(super) struct DoneMark(pub(super) Arc<AtomicBool>);
+
+/// Phase of a camera.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CameraPhase {
+    Receiving,
+    /// All tracks have ended: the last packets are not passed on.
+    Ending,
+    Ended,
+}
+
+/// State of a camera after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CameraTurn {
+    /// More packets may wait.
+    More,
+    /// All packets were read, or the recorder has no room for the last.
+    Empty,
+    /// All tracks have ended, and all units are passed on or dropped.
+    Ended,
 }
 
 /// A track and its packets.
@@ -60,15 +91,26 @@ pub(super) enum StartCheck {
 }
 
 impl CameraThread {
-    /// Starts the thread, which calls `done` at its end. Wake it after a command.
+    pub(super) fn new(
+        name: Arc<str>,
+        tracks: Vec<TrackIntake>,
+        queue: TrackQueue,
+        packetizer: Packetizer,
+        clock: Clock,
+        done: DoneMark,
+    ) -> CameraThread {
+        let pace = pace(&tracks);
+        let phase = CameraPhase::Receiving;
+        CameraThread { name, tracks, queue, packetizer, pace, clock, phase, _done: done }
+    }
+
+    /// Starts the thread. Wake it after a command.
     ///
     /// # Errors
     /// The kernel's answer to clone(2).
-    pub(super) fn start(self, done: impl FnOnce() + Send + 'static) -> Result<Thread, Error> {
-        let thread = std::thread::Builder::new().name("camera".to_owned()).spawn(move || {
-            self.run();
-            done();
-        });
+    pub(super) fn start(self) -> Result<Thread, Error> {
+        let thread =
+            std::thread::Builder::new().name("camera".to_owned()).spawn(move || self.run());
         let thread = thread.map_err(|source| Error::Host {
             call: "clone",
             object: "thread camera".into(),
@@ -79,34 +121,37 @@ impl CameraThread {
 
     /// Runs until all tracks have ended and their units are in the file, or the queue is closed.
     fn run(mut self) {
-        let pace = self.pace();
-        let mut has_more = false;
         loop {
-            let is_ending = self.tracks.iter().all(TrackIntake::is_ending);
-            if !has_more {
-                self.pause(if is_ending { SocketPace::Gathered(FULL_WAIT) } else { pace });
-            }
             match self.turn() {
-                Ok(more) => has_more = more,
-                Err(Ended) => break,
+                CameraTurn::More => {}
+                CameraTurn::Empty => self.pause(),
+                CameraTurn::Ended => return,
             }
         }
-        self.packetizer.end();
-        while !self.packetizer.flush() {
-            if self.queue.control.is_closed() {
-                break;
-            }
-            park_timeout(FULL_WAIT);
-        }
-        self.packetizer.finish(&self.queue);
     }
 
-    /// Reads all sockets, and processes the units that have arrived; returns true if more packets
-    /// may wait.
-    ///
-    /// # Errors
-    /// All tracks have ended, or the queue is closed.
-    fn turn(&mut self) -> Result<bool, Ended> {
+    /// Receives the packets that wait, up to a bound, and passes on the units that are due.
+    pub fn turn(&mut self) -> CameraTurn {
+        if self.phase == CameraPhase::Receiving {
+            let has_more = self.receive();
+            if self.packetizer.step(&mut self.queue).is_ok() {
+                return if has_more { CameraTurn::More } else { CameraTurn::Empty };
+            }
+            self.packetizer.end();
+            self.phase = CameraPhase::Ending;
+        }
+        if self.phase == CameraPhase::Ending {
+            if !self.packetizer.flush() && !self.queue.control.is_closed() {
+                return CameraTurn::Empty;
+            }
+            self.packetizer.finish(&self.queue);
+            self.phase = CameraPhase::Ended;
+        }
+        CameraTurn::Ended
+    }
+
+    /// Receives packets of all tracks; returns true if more may wait.
+    fn receive(&mut self) -> bool {
         let (mut has_more, now) = (false, self.clock.now());
         for (number, track) in self.tracks.iter_mut().enumerate() {
             match track.read() {
@@ -122,22 +167,13 @@ impl CameraThread {
                 );
             }
         }
-        self.packetizer.step(&mut self.queue)?;
-        Ok(has_more)
-    }
-
-    /// The pace that all inputs allow.
-    fn pace(&self) -> SocketPace {
-        let paces = self.tracks.iter().map(|track| match &track.input {
-            PacketInput::Socket(socket) => SocketPace::of_recorder(socket),
-            PacketInput::Frames(_) => SocketPace::OF_FRAMES,
-        });
-        paces.min().unwrap_or(SocketPace::Prompt)
+        has_more
     }
 
     /// Lets packets collect; a wake-up ends the pause.
-    fn pause(&self, pace: SocketPace) {
-        match pace {
+    fn pause(&self) {
+        let is_ending = self.tracks.iter().all(TrackIntake::is_ending);
+        match if is_ending { SocketPace::Gathered(FULL_WAIT) } else { self.pace } {
             SocketPace::Gathered(pause) => park_timeout(pause),
             SocketPace::Prompt => {
                 let sockets = self.tracks.iter().filter_map(TrackIntake::socket);
@@ -146,6 +182,12 @@ impl CameraThread {
                 wait(&mut readable, CHECK_EVERY);
             }
         }
+    }
+}
+
+impl Drop for DoneMark {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -158,7 +200,7 @@ impl TrackIntake {
         let Some(intake) = &mut self.intake else { return Ok(false) };
         let step = match &self.input {
             PacketInput::Socket(socket) => {
-                let mut reader = SocketReader::of_spare(intake.clock, &intake.time);
+                let mut reader = SocketReader::of_spare(intake.clock.clone());
                 let step = read_on(|| intake.read(&mut reader, socket));
                 reader.give_back();
                 step
@@ -209,6 +251,15 @@ impl TrackIntake {
     }
 }
 
+/// The pace that all inputs allow.
+fn pace(tracks: &[TrackIntake]) -> SocketPace {
+    let paces = tracks.iter().map(|track| match &track.input {
+        PacketInput::Socket(socket) => SocketPace::of_recorder(socket),
+        PacketInput::Frames(_) => SocketPace::OF_FRAMES,
+    });
+    paces.min().unwrap_or(SocketPace::Prompt)
+}
+
 /// Reads while more packets wait, up to [`READS_MAX`] times.
 fn read_on(mut read: impl FnMut() -> Result<IntakeStep, Error>) -> Result<IntakeStep, Error> {
     for _ in 1..READS_MAX {
@@ -226,6 +277,3 @@ const START_WAIT: Duration = Duration::from_secs(10);
 const READS_MAX: u32 = 64;
 /// Time until a stopped track, or a full recorder, is tried again.
 const FULL_WAIT: Duration = Duration::from_millis(2);
-
-#[cfg(test)]
-mod tests;

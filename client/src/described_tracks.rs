@@ -13,10 +13,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use socket2::{Domain, Protocol, Socket, Type};
 use wire::rtsp::client::{DescribedSession, StreamStart};
 use wire::sources::{CONTEST_RATIO, WEAK_PACKETS};
 
+use super::camera_thread::CameraThread;
 use super::chosen_stream::{ChosenStream, StreamChoice};
 use super::frame_reader::FrameQueue;
 use super::packet_intake::PacketInput;
@@ -32,6 +34,7 @@ use crate::error::{ClientSetting, Error};
 pub struct DescribedTracks {
     stream: TrackStream,
     tracks: usize,
+    clock: Clock,
     /// Announced source address of its packets: that of the first track.
     pub address: SocketAddr,
     /// Names of the tracks that are recorded.
@@ -40,21 +43,58 @@ pub struct DescribedTracks {
     pub left_out: Vec<String>,
 }
 
+/// How the tracks of a description are recorded.
+#[derive(Debug, Clone)]
+pub struct DescribedOptions {
+    /// Time at which the stream begins.
+    pub at: Duration,
+    /// Container of the tracks.
+    pub container: TrackContainer,
+    /// Tracks that are recorded.
+    pub media: RecordedMedia,
+    /// Sends receiver reports.
+    pub reports: bool,
+}
+
+/// Sockets of a track.
+#[derive(Debug)]
+pub struct TrackSockets {
+    /// Receives the packets of media.
+    pub rtp: UdpSocket,
+    /// Receives and sends reports.
+    pub rtcp: UdpSocket,
+}
+
 impl DescribedTracks {
     /// Binds the ports of a description, joins its groups, and starts to receive. Must be called
-    /// within a tokio runtime. `name` names the description in messages; the stream begins at time
-    /// `at`. Tracks of `media` are put into `container`.
+    /// within a tokio runtime. `name` names the description in messages.
     ///
     /// # Errors
     /// Caller: no description, or no track of `media` with a depayloader. Host: ports.
     pub fn start(
         text: &[u8],
         name: &str,
-        reports: bool,
-        at: Duration,
-        container: TrackContainer,
-        media: RecordedMedia,
+        options: DescribedOptions,
     ) -> Result<(DescribedTracks, FrameQueue), Error> {
+        let opened = DescribedTracks::open(text, name, options, &Clock::HOST, TrackSockets::bind)?;
+        let (mut tracks, frames, camera) = opened;
+        tracks.stream.run(camera)?;
+        Ok((tracks, frames))
+    }
+
+    /// Does the same on a clock, with the sockets that `bind` returns for each address, and without
+    /// a thread: the tracks are received by the [turns](CameraThread::turn) of the camera.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and those of `bind`.
+    pub fn open(
+        text: &[u8],
+        name: &str,
+        options: DescribedOptions,
+        clock: &Clock,
+        mut bind: impl FnMut(SocketAddr) -> Result<TrackSockets, Error>,
+    ) -> Result<(DescribedTracks, FrameQueue, CameraThread), Error> {
+        let DescribedOptions { at, container, media, reports } = options;
         let wrong = |cure: String| Error::Setting {
             setting: ClientSetting::Description,
             found: name.to_owned(),
@@ -86,12 +126,15 @@ impl DescribedTracks {
                 ))
             })?;
             first.get_or_insert(place);
-            inputs.push(input(stream, place)?);
+            inputs.push(bind(place)?.into_input(stream)?);
         }
         let (address, tracks) = (first.expect("there is one"), inputs.len());
-        let (stream, frames) = TrackStream::start(name, inputs, address, reports, container)?;
+        let opened = TrackStream::open(name, inputs, address, reports, container, clock)?;
+        let (stream, frames, camera) = opened;
         stream.begin(&vec![StreamStart::default(); tracks], at);
-        Ok((DescribedTracks { stream, tracks, address, recorded, left_out }, frames))
+        let clock = clock.clone();
+        let tracks = DescribedTracks { stream, tracks, clock, address, recorded, left_out };
+        Ok((tracks, frames, camera))
     }
 
     /// Number of tracks.
@@ -108,11 +151,11 @@ impl DescribedTracks {
     /// for `silence` after the first; returns the reason.
     pub async fn ended(&self, silence: Duration) -> String {
         let quiet = async {
-            let mut foreign = ForeignSenders::new(self.tracks, Instant::now());
+            let mut foreign = ForeignSenders::new(self.tracks, self.clock.now());
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
                 let heard: Vec<_> = self.stream.heard().collect();
-                let now = Instant::now();
+                let now = self.clock.now();
                 if foreign.have_replaced(&heard, now) {
                     break "another sender has begun on its port".to_owned();
                 }
@@ -196,16 +239,23 @@ fn address(stream: &ChosenStream) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-fn input(stream: ChosenStream, at: SocketAddr) -> Result<TrackInput, Error> {
-    let host = |call, at: SocketAddr| {
-        move |source| Error::Host { call, object: format!("UDP {at}"), source }
-    };
-    let rtp = bound(at).map_err(host("bind", at))?;
-    enlarge(&rtp).map_err(host("setsockopt SO_RCVBUF", at))?;
-    let rtcp_at = SocketAddr::new(at.ip(), at.port().wrapping_add(1));
-    let rtcp = bound(rtcp_at).map_err(host("bind", rtcp_at))?;
-    let rtcp = RtcpLink::udp(rtcp, None, None)?;
-    Ok(TrackInput { stream, input: PacketInput::Socket(rtp), rtcp, host: None, ssrc: None })
+impl TrackSockets {
+    /// Binds the address of a track, and the port behind it for RTCP.
+    fn bind(at: SocketAddr) -> Result<TrackSockets, Error> {
+        let host = |call, at: SocketAddr| {
+            move |source| Error::Host { call, object: format!("UDP {at}"), source }
+        };
+        let rtp = bound(at).map_err(host("bind", at))?;
+        enlarge(&rtp).map_err(host("setsockopt SO_RCVBUF", at))?;
+        let rtcp_at = SocketAddr::new(at.ip(), at.port().wrapping_add(1));
+        let rtcp = bound(rtcp_at).map_err(host("bind", rtcp_at))?;
+        Ok(TrackSockets { rtp, rtcp })
+    }
+
+    fn into_input(self, stream: ChosenStream) -> Result<TrackInput, Error> {
+        let (input, rtcp) = (PacketInput::Socket(self.rtp), RtcpLink::udp(self.rtcp, None, None)?);
+        Ok(TrackInput { stream, input, rtcp, host: None, ssrc: None })
+    }
 }
 
 /// Binds an address, or the unspecified one where it is not local; joins a multicast group.
@@ -249,7 +299,67 @@ const REPLACED_BY: u64 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use clock::SetClock;
+    use wire::rtp::Header;
+
     use super::*;
+    use crate::camera_thread::CameraTurn;
+
+    /// A microphone, its receiver, and the address of its packets, on a clock that the test sets.
+    fn microphone(set: &SetClock) -> (DescribedTracks, CameraThread, SocketAddr) {
+        let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
+            m=audio 5004 RTP/AVP 97\r\na=rtpmap:97 opus/48000/2\r\n";
+        let mut to = None;
+        let bind = |_| {
+            let [rtp, rtcp] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+            to = Some(rtp.local_addr().unwrap());
+            Ok(TrackSockets { rtp, rtcp })
+        };
+        let options = DescribedOptions {
+            at: Duration::ZERO,
+            container: TrackContainer::TransportStream,
+            media: RecordedMedia::All,
+            reports: false,
+        };
+        let opened = DescribedTracks::open(text, "microphone", options, &set.clock(), bind);
+        let (tracks, _, camera) = opened.unwrap();
+        (tracks, camera, to.expect("it has a track"))
+    }
+
+    /// Sends this number of packets, one each 20 ms of a set clock; returns the reason why the
+    /// stream ended, and the time.
+    async fn end_behind(packets: u16) -> (String, Duration) {
+        let set = SetClock::at(UNIX_EPOCH);
+        let (tracks, mut camera, to) = microphone(&set);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let began = set.now();
+        let send = async {
+            for sequence in 0..5000 {
+                if sequence < packets {
+                    let (timestamp, marker) = (u32::from(sequence) * 960, false);
+                    let header = Header { payload_type: 97, marker, sequence, timestamp, ssrc: 7 };
+                    socket.send_to(&[&header.write()[..], b"\x08a"].concat(), to).unwrap();
+                }
+                assert_eq!(camera.turn(), CameraTurn::Empty);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                set.advance(Duration::from_millis(20));
+            }
+        };
+        tokio::select! {
+            biased;
+            () = send => panic!("it does not end"),
+            why = tracks.ended(Duration::from_secs(10)) => (why, set.now() - began),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_of_ten_seconds_ends_a_stream_at_the_next_look() {
+        let (why, at) = end_behind(100).await;
+        // The last packet arrives at 1.98 s.
+        assert_eq!((&why[..], at), ("nothing came for 10 s", Duration::from_secs(12)));
+    }
 
     #[test]
     fn another_sender_takes_the_place_of_a_silent_one_alone() {

@@ -242,8 +242,8 @@ pub struct FrameBatch {
 }
 
 impl FrameBatch {
-    fn new() -> FrameBatch {
-        FrameBatch { at: Instant::now(), bytes: Vec::new(), ends: Vec::new() }
+    fn new(at: Instant) -> FrameBatch {
+        FrameBatch { at, bytes: Vec::new(), ends: Vec::new() }
     }
 
     /// Bytes of all packets.
@@ -279,7 +279,7 @@ impl FrameQueue {
 
     fn of_batches(most: usize, from: SocketAddr) -> (QueueSink, FrameQueue) {
         let (sender, batches) = sync_channel(most);
-        (QueueSink { batch: FrameBatch::new(), sender }, FrameQueue { batches, from })
+        (QueueSink { batch: None, sender }, FrameQueue { batches, from })
     }
 
     /// The next batch, if there is one.
@@ -302,26 +302,28 @@ impl FrameQueue {
 
 /// Sink that queues packets for a thread.
 pub(crate) struct QueueSink {
-    batch: FrameBatch,
+    /// Packets that are not passed on.
+    batch: Option<FrameBatch>,
     sender: SyncSender<FrameBatch>,
 }
 
 impl QueueSink {
     /// Bytes of the packets that are not passed on.
     pub(crate) fn bytes(&self) -> usize {
-        self.batch.bytes()
+        self.batch.as_ref().map_or(0, FrameBatch::bytes)
     }
 
-    /// Reserves memory for packets of this many bytes.
-    pub(crate) fn reserve(&mut self, bytes: usize) {
-        self.batch.bytes.reserve_exact(bytes);
+    /// Reserves memory for packets of this many bytes, which are made at `at`.
+    pub(crate) fn reserve(&mut self, at: Instant, bytes: usize) {
+        self.batch.get_or_insert_with(|| FrameBatch::new(at)).bytes.reserve_exact(bytes);
     }
 
     /// Adds a packet made at `at`, which `append` appends to the bytes.
     pub(crate) fn add(&mut self, at: Instant, append: impl FnOnce(&mut Vec<u8>)) {
-        self.batch.at = at;
-        append(&mut self.batch.bytes);
-        self.batch.ends.push(self.batch.bytes.len());
+        let batch = self.batch.get_or_insert_with(|| FrameBatch::new(at));
+        batch.at = at;
+        append(&mut batch.bytes);
+        batch.ends.push(batch.bytes.len());
     }
 }
 
@@ -331,12 +333,10 @@ impl PacketSink for QueueSink {
     }
 
     fn flush(&mut self) -> bool {
-        if self.batch.ends.is_empty() {
-            return true;
-        }
-        match self.sender.try_send(std::mem::replace(&mut self.batch, FrameBatch::new())) {
+        let Some(batch) = self.batch.take() else { return true };
+        match self.sender.try_send(batch) {
             Err(TrySendError::Full(batch)) => {
-                self.batch = batch;
+                self.batch = Some(batch);
                 false
             }
             // The receiver is gone.

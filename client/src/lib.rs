@@ -99,9 +99,10 @@ mod trial_sockets;
 
 use wire::rtsp::client::Client;
 
+pub use camera_thread::{CameraThread, CameraTurn};
 pub use channel_rtcp::ChannelRtcp;
 pub use client_session::{ClientSession, GrantedSetup};
-pub use described_tracks::DescribedTracks;
+pub use described_tracks::{DescribedOptions, DescribedTracks, TrackSockets};
 pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::{ClientSetting, Error};
 pub use file_part::FilePart;

@@ -175,7 +175,7 @@ async fn prepare(
     if let Some(path) = options.output.as_deref() {
         match kind {
             Some(kind) => {
-                let mut muxer = TrackMuxer::new(kind, chosen.len());
+                let mut muxer = TrackMuxer::new(kind, chosen.len(), &Clock::HOST);
                 muxer.name_languages(chosen.iter().map(|stream| stream.offer.language.as_deref()));
                 track_file = Some(TrackFile::create(path, muxer, queue, rates, &output_end)?);
             }

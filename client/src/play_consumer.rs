@@ -19,7 +19,7 @@ use crate::rtp_receiver::{
 pub(super) struct PlayConsumer<'a> {
     pub(super) packets: &'a mut PacketStats,
     pub(super) output: &'a mut Option<FileWriter>,
-    pub(super) clock: ArrivalClock,
+    pub(super) clock: &'a ArrivalClock,
     pub(super) paused_since: Option<Instant>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct PlayConsumer<'a> {
 pub(super) struct TrackConsumer<'a> {
     pub(super) packets: &'a mut PacketStats,
     pub(super) track: &'a mut TrackReceiver,
-    pub(super) clock: ArrivalClock,
+    pub(super) clock: &'a ArrivalClock,
     pub(super) paused_since: Option<Instant>,
 }
 

@@ -61,7 +61,7 @@ impl ReceiveThread {
 }
 
 fn run(mut intake: Intake, input: &PacketInput) -> Result<ReceiveResult, Error> {
-    let mut reader = SocketReader::new(intake.clock);
+    let mut reader = SocketReader::new(intake.clock.clone());
     loop {
         let step = match input {
             PacketInput::Frames(frames) => Ok(intake.read_frames(frames, CHECK_EVERY)),

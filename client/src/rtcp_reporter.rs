@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use clock::Clock;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
@@ -139,6 +140,7 @@ pub(super) struct RtcpReporter {
     ssrc: u32,
     cname: String,
     stats: Arc<Mutex<StreamStats>>,
+    clock: Clock,
     /// BYE of other ports of the sender's host is refused.
     is_strict: bool,
     /// Notified once when the sender sends BYE.
@@ -148,12 +150,18 @@ pub(super) struct RtcpReporter {
 impl RtcpReporter {
     pub(super) fn new(link: RtcpLink, stats: Arc<Mutex<StreamStats>>) -> RtcpReporter {
         let (ssrc, cname) = (random_u32(), random_cname());
-        RtcpReporter { link, ssrc, cname, stats, is_strict: false, bye: Notify::new() }
+        let (clock, bye) = (Clock::HOST, Notify::new());
+        RtcpReporter { link, ssrc, cname, stats, clock, is_strict: false, bye }
     }
 
     /// A reporter of a recorder, for which a forged BYE would end a recording.
-    pub(super) fn of_recorder(link: RtcpLink, stats: Arc<Mutex<StreamStats>>) -> RtcpReporter {
-        RtcpReporter { is_strict: true, ..RtcpReporter::new(link, stats) }
+    pub(super) fn of_recorder(
+        link: RtcpLink,
+        stats: Arc<Mutex<StreamStats>>,
+        clock: &Clock,
+    ) -> RtcpReporter {
+        let clock = clock.clone();
+        RtcpReporter { is_strict: true, clock, ..RtcpReporter::new(link, stats) }
     }
 
     /// Number of reports sent.
@@ -190,7 +198,7 @@ impl RtcpReporter {
     }
 
     fn receive_report(&self, datagram: &[u8], from: Option<SocketAddr>) {
-        let arrival = Instant::now();
+        let arrival = self.clock.now();
         let mut stats = lock(&self.stats);
         let Ok(seen) = rtcp::parse(datagram) else {
             stats.rtcp.malformed += 1;
@@ -225,7 +233,8 @@ impl RtcpReporter {
             let mut stats = lock(&self.stats);
             let sender = stats.rtcp.last_sender;
             let source = stats.ssrc().filter(|_| stats.reception().received() > 0);
-            source.map(|ssrc| block(&mut stats.receiver.sources.reception, ssrc, sender))
+            let reception = &mut stats.receiver.sources.reception;
+            source.map(|ssrc| block(reception, ssrc, sender, self.clock.now()))
         };
         self.send(&rtcp::receiver_report(self.ssrc, reports.as_slice(), &self.cname)).await;
     }
@@ -250,16 +259,19 @@ pub(super) fn report_target(
     set_up.server.filter(|_| is_own).map(|ports| SocketAddr::new(host, ports.rtcp))
 }
 
-/// Makes the report block of a source, from its last sender report and the time of its arrival.
+/// Makes the report block of a source `now`, from its last sender report and the time of its
+/// arrival.
 pub(super) fn block(
     reception: &mut Reception,
     ssrc: u32,
     sender: Option<(rtcp::SenderInfo, Instant)>,
+    now: Instant,
 ) -> rtcp::ReceptionReport {
     let mut report = reception.report(ssrc);
     if let Some((sender, arrival)) = sender {
         report.last_sender_report = rtcp::ntp_middle(sender.ntp);
-        report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
+        report.delay_since_last_sender_report =
+            rtcp::delay_units(now.saturating_duration_since(arrival));
     }
     report
 }
@@ -310,7 +322,7 @@ mod tests {
         assert!(link(None, at(5001)).is_peer(at(6001)), "a description names no sender");
         let receiver = RtpReceiver::new(96, SingleSource::new(Some(7), 90_000), None);
         let stats = Arc::new(Mutex::new(StreamStats::new(receiver, 90_000)));
-        let reporter = RtcpReporter::of_recorder(named, stats.clone());
+        let reporter = RtcpReporter::of_recorder(named, stats.clone(), &Clock::HOST);
         let sender = rtcp::SenderInfo { ssrc: 7, ntp: 1, rtp_timestamp: 0, packets: 1, octets: 1 };
         let bye = rtcp::sender_bye(&sender, "camera", "");
         for (port, has_left) in [(6001, false), (5001, true)] {

@@ -169,7 +169,7 @@ impl PacketStats {
     pub(super) fn arrived(
         &mut self,
         packet: &RtpPacket<'_>,
-        clock: ArrivalClock,
+        clock: &ArrivalClock,
         paused_since: Option<Instant>,
     ) -> Option<(u32, Instant)> {
         let (header, arrival) = packet.header?;

@@ -167,7 +167,7 @@ mod tests {
             let unit = AccessUnit { time, bytes, is_start: true, is_after_loss: false };
             sinks[0].push(unit, Instant::now());
         }
-        let muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
+        let muxer = TrackMuxer::new(WriterKind::TransportStream, 1, &Clock::HOST);
         let end = OutputEnd::default();
         let file = TrackFile::create(&path, muxer, queue, vec![48_000], &end).unwrap();
         // The thread waits for the answer to PLAY.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
-use clock::Clock;
+use clock::{Clock, Moment};
 use media::mux::{Rotation, WriterKind};
 use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_BYTES};
 use wire::rtp::{HEADER_BYTES, Header};
@@ -110,9 +110,9 @@ impl Packetizer {
         header: Header,
         origins: Receiver<TrackOrigins>,
         totals: Arc<MuxedTotals>,
-        clock: &Clock,
+        clock: Clock,
     ) -> Packetizer {
-        let (clock, progress) = (clock.clone(), Progress::default());
+        let progress = Progress::default();
         Packetizer { name, muxer, sink, header, origins, totals, clock, progress }
     }
 
@@ -151,8 +151,7 @@ impl Packetizer {
             }
         }
         self.flush();
-        let dropped = queue.control.dropped_units();
-        self.progress.drops.note(&self.name, dropped, LOG_EVERY, self.clock.now());
+        self.note_drops(queue, LOG_EVERY);
         Ok(())
     }
 
@@ -182,13 +181,19 @@ impl Packetizer {
     }
 
     /// Counts the units that could not be passed on.
-    pub(super) fn finish(mut self, queue: &TrackQueue) {
+    pub(super) fn finish(&mut self, queue: &TrackQueue) {
         if !self.flush() {
             // The last fragment has units that were consumed with those before it.
             queue.control.add_dropped(self.progress.unsent_units.max(1));
         }
-        let dropped = queue.control.dropped_units();
-        self.progress.drops.note(&self.name, dropped, Duration::ZERO, self.clock.now());
+        self.note_drops(queue, Duration::ZERO);
+    }
+
+    fn note_drops(&mut self, queue: &TrackQueue, at_most_every: Duration) {
+        let units = queue.control.dropped_units();
+        if units > self.progress.drops.units {
+            self.progress.drops.note(&self.name, units, self.clock.now(), at_most_every);
+        }
     }
 
     /// Ends the fragment of a camera whose times hardly advance, so that its units reach the disk.
@@ -216,7 +221,7 @@ impl Packetizer {
         self.header.timestamp = ticks as u32;
         match self.muxer.kind() {
             WriterKind::FragmentedMp4 => self.put_parts(out),
-            _ => self.put_stream(out),
+            _ => self.put_stream(out, now),
         }
         if !out.is_empty() {
             self.progress.ready_units = Some(self.progress.unsent_units);
@@ -226,8 +231,7 @@ impl Packetizer {
     }
 
     /// Adds the packets of a transport stream to the next batch.
-    fn put_stream(&mut self, out: &[u8]) {
-        let at = self.clock.now();
+    fn put_stream(&mut self, out: &[u8], at: Instant) {
         for payload in out.chunks(PAYLOAD_BYTES) {
             self.add_packet(at, |packet| packet.extend_from_slice(payload));
         }
@@ -237,24 +241,24 @@ impl Packetizer {
     /// sends.
     fn put_parts(&mut self, out: &[u8]) {
         let starts = self.muxer.take_file_starts();
-        let now = self.clock.moment();
-        let age = |arrived: Instant| now.at.saturating_duration_since(arrived);
-        let began = |arrived: Instant| now.wall.checked_sub(age(arrived)).unwrap_or(now.wall);
+        let Moment { at: now, wall } = self.clock.moment();
+        let age = |arrived: Instant| now.saturating_duration_since(arrived);
+        let began = |arrived| wall.checked_sub(age(arrived)).unwrap_or(wall);
         let starts = starts.iter().map(|start| (start.offset, Some(began(start.arrived))));
         let (mut at, mut file_began) = (0, None);
         for (end, next_began) in starts.chain([(out.len(), None)]) {
             if end > at || out.is_empty() {
-                self.put_file(&out[at..end], file_began);
+                self.put_file(&out[at..end], file_began, now);
             }
             (at, file_began) = (end, next_began);
         }
     }
 
     /// Adds the packets of whole fragments of one file.
-    fn put_file(&mut self, bytes: &[u8], mut file_began: Option<SystemTime>) {
-        let (mut rest, now) = (bytes, self.clock.now());
+    fn put_file(&mut self, bytes: &[u8], mut file_began: Option<SystemTime>, now: Instant) {
+        let mut rest = bytes;
         let parts = bytes.len().div_ceil(PART_BYTES_MAX).max(1);
-        self.sink.reserve(bytes.len() + parts * (HEADER_BYTES + PART_HEAD_BYTES));
+        self.sink.reserve(now, bytes.len() + parts * (HEADER_BYTES + PART_HEAD_BYTES));
         loop {
             let (part, behind) = rest.split_at(rest.len().min(PART_BYTES_MAX));
             let ends_fragment = behind.is_empty() && !bytes.is_empty();
@@ -291,8 +295,8 @@ impl Packetizer {
 
 impl DropLog {
     /// Logs the units dropped so far, if there are more than before.
-    fn note(&mut self, name: &str, units: u64, at_most_every: Duration, now: Instant) {
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < at_most_every;
+    fn note(&mut self, name: &str, units: u64, now: Instant, at_most_every: Duration) {
+        let is_recent = |at| now.saturating_duration_since(at) < at_most_every;
         if units == self.units || self.at.is_some_and(is_recent) {
             return;
         }

@@ -55,6 +55,7 @@ pub(crate) struct TrackSink {
 pub struct TrackQueue {
     events: Receiver<QueuedEvent>,
     tracks: Vec<WaitingTrack>,
+    clock: Clock,
     pub(crate) control: QueueControl,
 }
 
@@ -90,7 +91,7 @@ struct Shared {
 }
 
 impl TrackQueue {
-    /// A queue for this number of tracks, and the sending end of each. Arrivals are by `clock`.
+    /// A queue for this number of tracks, and the sending end of each. Arrivals are of `clock`.
     pub(crate) fn new(tracks: usize, clock: &Clock) -> (Vec<TrackSink>, TrackQueue) {
         let (sender, events) = channel();
         let shared = Arc::new(Shared {
@@ -110,7 +111,8 @@ impl TrackQueue {
         };
         let sinks = (0..tracks).map(sink).collect();
         let tracks = (0..tracks).map(|_| WaitingTrack::default()).collect();
-        (sinks, TrackQueue { events, tracks, control: QueueControl(shared) })
+        let (clock, control) = (clock.clone(), QueueControl(shared));
+        (sinks, TrackQueue { events, tracks, clock, control })
     }
 
     /// Waits for the event that arrived next, with the number of its track; none if the wait times
@@ -119,7 +121,7 @@ impl TrackQueue {
     /// # Errors
     /// All tracks have ended, or the queue was closed.
     pub fn next(&mut self, at_most: Duration) -> Result<Option<(usize, TrackEvent)>, Ended> {
-        let until = Instant::now().checked_add(at_most);
+        let until = self.clock.now().checked_add(at_most);
         loop {
             if self.control.is_closed() {
                 self.drop_all();
@@ -133,7 +135,7 @@ impl TrackQueue {
                 return Ok(Some(next));
             }
             let rest =
-                until.map_or(at_most, |until| until.saturating_duration_since(Instant::now()));
+                until.map_or(at_most, |until| until.saturating_duration_since(self.clock.now()));
             // Nothing signals that the other tracks were read.
             let wait = if self.is_empty() { rest } else { rest.min(LOOK_EVERY) };
             match self.events.recv_timeout(wait) {

@@ -31,8 +31,8 @@ pub(super) struct TrackReceiver {
     announced: Option<Codec>,
     /// Units received before the codec's parameters and not yet reported.
     undecodable: u64,
-    /// Arrival of the last packet.
-    last_arrival: Instant,
+    /// Arrival of the last packet; `None` before the first.
+    last_arrival: Option<Instant>,
 }
 
 impl TrackReceiver {
@@ -49,7 +49,7 @@ impl TrackReceiver {
             is_timed: true,
             announced: None,
             undecodable: 0,
-            last_arrival: Instant::now(),
+            last_arrival: None,
         }
     }
 
@@ -126,7 +126,7 @@ impl TrackReceiver {
 
     /// Depacketizes the next packet in order, with its header; its units have this arrival.
     pub(super) fn take_arrived(&mut self, datagram: &[u8], at: Instant) {
-        self.last_arrival = at;
+        self.last_arrival = Some(at);
         self.take(datagram);
     }
 
@@ -157,8 +157,9 @@ impl TrackReceiver {
 
     fn report_undecodable(&mut self) {
         let units = std::mem::take(&mut self.undecodable);
-        if let Some(sink) = self.sink.as_mut().filter(|_| units > 0) {
-            sink.leave_out(units, self.last_arrival);
+        let sink = self.sink.as_mut().filter(|_| units > 0);
+        if let Some((sink, arrived)) = sink.zip(self.last_arrival) {
+            sink.leave_out(units, arrived);
         }
     }
 
@@ -175,8 +176,8 @@ impl TrackReceiver {
             return;
         }
         self.report_undecodable();
-        if let Some(sink) = &mut self.sink {
-            units.into_iter().for_each(|unit| sink.push(unit, self.last_arrival));
+        if let Some((sink, arrived)) = self.sink.as_mut().zip(self.last_arrival) {
+            units.into_iter().for_each(|unit| sink.push(unit, arrived));
         }
     }
 }

@@ -27,7 +27,7 @@ use wire::mp2t::PAYLOAD_TYPE;
 use wire::rtp::Header;
 use wire::rtsp::client::StreamStart;
 
-use super::camera_thread::{CameraThread, StartCheck, TrackIntake};
+use super::camera_thread::{CameraThread, DoneMark, StartCheck, TrackIntake};
 use super::chosen_stream::ChosenStream;
 use super::frame_reader::FrameQueue;
 use super::packet_intake::{
@@ -57,7 +57,9 @@ pub(super) struct TrackInput {
 pub(super) struct TrackStream {
     tracks: Vec<TrackTasks>,
     rates: Vec<u32>,
-    thread: Thread,
+    /// None where the owner of the camera calls its turns.
+    thread: Option<Thread>,
+    clock: Clock,
     /// None once the stream is finished.
     origins: Option<Sender<TrackOrigins>>,
     is_done: Arc<AtomicBool>,
@@ -75,6 +77,8 @@ pub(super) struct TrackStream {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TrackCounts {
+    /// Packets of the tracks, without duplicates.
+    pub packets: u64,
     /// Sender reports (RTCP).
     pub sender_reports: u64,
     /// Packets of the tracks that are missing or malformed, and units that were left out because of
@@ -105,6 +109,7 @@ pub struct TrackCounts {
 impl AddAssign for TrackCounts {
     /// Adds those of a later session.
     fn add_assign(&mut self, more: TrackCounts) {
+        self.packets += more.packets;
         self.sender_reports += more.sender_reports;
         self.lost_packets += more.lost_packets;
         self.dropped_units += more.dropped_units;
@@ -146,8 +151,9 @@ impl Drop for TrackTasks {
 }
 
 impl TrackStream {
-    /// Starts to receive; packets are held until [`begin`](Self::begin). Returns the queue of the
-    /// packets, whose source address is `from`. `name` is that of the source, for the log.
+    /// Starts to receive, in a thread; packets are held until [`begin`](Self::begin). Returns the
+    /// queue of the packets, whose source address is `from`. `name` is that of the source, for the
+    /// log.
     pub(super) fn start(
         name: &str,
         inputs: Vec<TrackInput>,
@@ -155,12 +161,32 @@ impl TrackStream {
         reports: bool,
         container: TrackContainer,
     ) -> Result<(TrackStream, FrameQueue), Error> {
-        let clock = Clock::HOST;
-        let (sinks, queue) = TrackQueue::new(inputs.len(), &clock);
+        let opened = TrackStream::open(name, inputs, from, reports, container, &Clock::HOST)?;
+        let (mut stream, frames, camera) = opened;
+        stream.run(camera)?;
+        Ok((stream, frames))
+    }
+
+    /// Starts the thread of its camera.
+    pub(super) fn run(&mut self, camera: CameraThread) -> Result<(), Error> {
+        self.thread = Some(camera.start()?);
+        Ok(())
+    }
+
+    /// Does the same on a clock, without a thread: the tracks are received by the
+    /// [turns](CameraThread::turn) of the camera.
+    pub(super) fn open(
+        name: &str,
+        inputs: Vec<TrackInput>,
+        from: SocketAddr,
+        reports: bool,
+        container: TrackContainer,
+        clock: &Clock,
+    ) -> Result<(TrackStream, FrameQueue, CameraThread), Error> {
+        let (sinks, queue) = TrackQueue::new(inputs.len(), clock);
         let control = queue.control.clone();
         let rates = inputs.iter().map(|input| input.stream.offer.clock_rate_hz).collect();
-        let mut muxer = TrackMuxer::new(container.kind(), inputs.len());
-        muxer.wait_by(&clock);
+        let mut muxer = TrackMuxer::new(container.kind(), inputs.len(), clock);
         if let TrackContainer::FragmentedMp4(limits) = &container {
             muxer.rotate(limits.clone());
         }
@@ -174,9 +200,9 @@ impl TrackStream {
             let (payload_type, clock_rate_hz) = (offer.payload_type, offer.clock_rate_hz);
             let sender = AnnouncedSender { host, ssrc, payload_type, clock_rate_hz };
             let (handle, intake) =
-                Intake::new(&input, sender, StreamFormat::Track(Box::new(track)), &clock)?;
+                Intake::new(&input, sender, StreamFormat::Track(Box::new(track)), clock)?;
             intakes.push(TrackIntake { input, intake: Some(intake), start: StartCheck::default() });
-            let reporter = RtcpReporter::of_recorder(rtcp, handle.shared());
+            let reporter = RtcpReporter::of_recorder(rtcp, handle.shared(), clock);
             let exchange = async move {
                 match reports {
                     true => match reporter.exchange().await {},
@@ -201,26 +227,26 @@ impl TrackStream {
             ssrc,
         };
         let muxed: Arc<MuxedTotals> = Arc::default();
+        let (totals, clock) = (muxed.clone(), clock.clone());
         let packetizer =
-            Packetizer::new(name.clone(), muxer, sink, header, inbox, muxed.clone(), &clock);
-        let done = is_done.clone();
-        let camera = CameraThread { name: name.clone(), tracks: intakes, queue, packetizer, clock };
-        let thread = camera.start(move || done.store(true, Ordering::Relaxed))?;
-        Ok((
-            TrackStream {
-                name,
-                tracks,
-                rates,
-                thread,
-                origins: Some(origins),
-                is_done,
-                queue: control,
-                muxed,
-                ssrc,
-                first_sequence,
-            },
-            frames,
-        ))
+            Packetizer::new(name.clone(), muxer, sink, header, inbox, totals, clock.clone());
+        let done = DoneMark(is_done.clone());
+        let camera =
+            CameraThread::new(name.clone(), intakes, queue, packetizer, clock.clone(), done);
+        let stream = TrackStream {
+            name,
+            tracks,
+            rates,
+            thread: None,
+            clock,
+            origins: Some(origins),
+            is_done,
+            queue: control,
+            muxed,
+            ssrc,
+            first_sequence,
+        };
+        Ok((stream, frames, camera))
     }
 
     /// Holds packets: PLAY is about to be sent.
@@ -239,7 +265,7 @@ impl TrackStream {
         for (track, start) in self.tracks.iter().zip(starts) {
             track.intake.command(Command::Begin { sequence: start.sequence });
         }
-        self.thread.unpark();
+        self.wake();
     }
 
     /// Arrivals of each track so far.
@@ -276,6 +302,7 @@ impl TrackStream {
             let (units, reception) = (stats.units, stats.reception());
             counts.lost_packets +=
                 (stats.receiver.missing() + units.malformed_packets).max(units.broken_units);
+            counts.packets += reception.received();
             counts.sender_reports += stats.rtcp.sender_reports;
             counts.dropped_by_kernel += stats.kernel_drops.unwrap_or(0);
             counts.reordered += reception.reordered();
@@ -300,7 +327,7 @@ impl TrackStream {
 
     /// True if the sender has left all tracks with BYE but those that have sent nothing.
     pub(super) fn have_left(&self) -> bool {
-        let now = Instant::now();
+        let now = self.clock.now();
         let (mut left, mut others) = (0, 0);
         for (index, track) in self.tracks.iter().enumerate() {
             let (verdict, is_silent, refuted) = {
@@ -338,13 +365,19 @@ impl TrackStream {
             track.intake.command(Command::Stop { is_cut });
         }
         self.origins = None;
-        self.thread.unpark();
+        self.wake();
         if timeout(FINISH_WAIT, self.done()).await.is_err() {
             self.queue.close();
             let _ = timeout(FINISH_WAIT, self.done()).await;
         }
         self.report_broken();
         self.news()
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
     }
 
     async fn done(&self) {

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
-use client::{DescribedTracks, RecordedMedia, TrackContainer};
+use client::{DescribedOptions, DescribedTracks, RecordedMedia, TrackContainer};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use wire::mp2t::PAYLOAD_TYPE;
@@ -51,7 +51,8 @@ impl DescribedSource<'_> {
         let (mut begun, mut listens) = (None, listens);
         loop {
             // The clock of the source counts from its first start and continues across all senders.
-            let at = begun.get_or_insert_with(Instant::now).elapsed();
+            let now = self.clock.now();
+            let at = now - *begun.get_or_insert(now);
             let tracks = match self.start(at) {
                 Ok(tracks) => tracks,
                 Err(why) if self.is_endless => {
@@ -100,8 +101,13 @@ impl DescribedSource<'_> {
     fn start(&self, at: Duration) -> Result<DescribedTracks, String> {
         let name = self.path.display().to_string();
         let text = read_bounded(self.path).map_err(|error| format!("{name}: {error}"))?;
-        let (container, media) = (self.container.clone(), self.media);
-        let started = DescribedTracks::start(&text, &name, self.reports, at, container, media);
+        let options = DescribedOptions {
+            at,
+            container: self.container.clone(),
+            media: self.media,
+            reports: self.reports,
+        };
+        let started = DescribedTracks::start(&text, &name, options);
         let (tracks, frames) = started.map_err(|error| error.to_string())?;
         for reason in &tracks.left_out {
             tracing::warn!("{name}: left out: {reason}");

@@ -166,7 +166,11 @@ mod tests {
         fn of(rotation: Rotation) -> Trial {
             let (orders, inbox) = channel();
             let pool = Arc::new(BlockPool::new(1 << 24));
-            Trial { output: StreamOutput::new(0, pool.clone(), orders, rotation), pool, inbox }
+            Trial {
+                output: StreamOutput::new(0, pool.clone(), orders, rotation, clock::Clock::HOST),
+                pool,
+                inbox,
+            }
         }
 
         /// Returns the files written for a stream whose parts arrive at these seconds.

@@ -17,6 +17,7 @@ use std::sync::mpsc::Sender;
 use std::time::SystemTime;
 
 use client::FilePart;
+use clock::Clock;
 
 use crate::write_queue::{BLOCK_BYTES, BlockPool, WriteCommand};
 
@@ -32,6 +33,7 @@ pub(crate) struct FragmentOutput {
     /// True after a fragment was dropped: those behind it may belong to a file that was not begun.
     is_cut: bool,
     dropped_bytes: u64,
+    clock: Clock,
 }
 
 impl FragmentOutput {
@@ -39,6 +41,7 @@ impl FragmentOutput {
         stream: usize,
         pool: Arc<BlockPool>,
         orders: Sender<WriteCommand>,
+        clock: Clock,
     ) -> FragmentOutput {
         FragmentOutput {
             stream,
@@ -48,6 +51,7 @@ impl FragmentOutput {
             file_began: None,
             is_cut: false,
             dropped_bytes: 0,
+            clock,
         }
     }
 
@@ -108,7 +112,7 @@ impl FragmentOutput {
     fn hand_over(&mut self) {
         let Some(block) = self.block.take() else { return };
         self.pool.hand_over(self.stream);
-        let file_began = self.file_began.unwrap_or_else(SystemTime::now);
+        let file_began = self.file_began.unwrap_or_else(|| self.clock.wall());
         let stream = self.stream;
         let _ = self.orders.send(WriteCommand::Write { stream, block, file_began });
     }
@@ -123,7 +127,7 @@ mod tests {
     fn output(blocks: usize) -> (FragmentOutput, Arc<BlockPool>, Receiver<WriteCommand>) {
         let (orders, inbox) = channel();
         let pool = Arc::new(BlockPool::new(blocks * BLOCK_BYTES));
-        (FragmentOutput::new(3, pool.clone(), orders), pool, inbox)
+        (FragmentOutput::new(3, pool.clone(), orders, Clock::HOST), pool, inbox)
     }
 
     fn part(begins_file: bool, ends_fragment: bool, bytes: &[u8]) -> FilePart<'_> {

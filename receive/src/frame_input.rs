@@ -68,7 +68,7 @@ impl FrameInput {
         &mut self,
         ended: EndedFrames,
         streams: &Streams,
-        clock: ArrivalClock,
+        clock: &ArrivalClock,
         copiers: &mut HashMap<u32, RelaySocket>,
     ) -> bool {
         let packets_at_first = self.packets;

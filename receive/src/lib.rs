@@ -23,6 +23,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod camera_trials;
 mod closer;
 mod described_source;
 mod error;

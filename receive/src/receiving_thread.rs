@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
 use client::{FrameQueue, RefusedSenders, TrackCounts};
@@ -113,6 +113,9 @@ pub(crate) struct ReceivingThread {
     pub(crate) inbox: Receiver<PortCommand>,
     pub(crate) stats: Arc<Mutex<ReceiverStats>>,
     pub(crate) clock: ArrivalClock,
+    pub(crate) pace: Pacing,
+    /// Time at which the ports are checked next.
+    pub(crate) check_at: Duration,
 }
 
 /// A port that is bound by the path.
@@ -148,21 +151,33 @@ impl ReceivingThread {
     /// streams.
     pub(crate) fn run(mut self) {
         raise_priority();
-        let mut pace = Pacing::new();
-        let mut check_at = Instant::now();
-        while self.handle_commands() {
-            let received = self.receive(WAIT);
-            self.receive_frames(EndedFrames::None);
-            pace.after(received, self.path.pause_max(), &self.stats);
-            if pace.is_tick_due() {
-                self.tick();
-            }
-            let now = Instant::now();
-            if now >= check_at {
-                check_at = now + CHECK_EVERY;
-                self.check_ports();
-            }
+        while let Some(received) = self.turn(WAIT) {
+            self.pace.after(received, self.path.pause_max(), &self.stats, self.clock.now());
         }
+        self.finish();
+    }
+
+    /// Handles pending commands, receives for `wait` at most, and does the periodic work that is
+    /// due; returns the result of the path, or `None` if the thread must stop.
+    pub(crate) fn turn(&mut self, wait: Duration) -> Option<Result<usize, paths::Error>> {
+        if !self.handle_commands() {
+            return None;
+        }
+        let received = self.receive(wait);
+        self.receive_frames(EndedFrames::None);
+        let now = self.clock.now();
+        if self.pace.is_tick_due(now) {
+            self.tick();
+        }
+        if now >= self.check_at {
+            self.check_at = now + CHECK_EVERY;
+            self.check_ports();
+        }
+        Some(received)
+    }
+
+    /// Receives what waits, and ends the streams.
+    pub(crate) fn finish(&mut self) {
         self.receive_what_waits();
         self.receive_frames(EndedFrames::All);
         for (key, address) in self.inputs() {
@@ -254,7 +269,7 @@ impl ReceivingThread {
     }
 
     fn receive_frames(&mut self, ended: EndedFrames) -> bool {
-        self.frames.receive(ended, &self.streams, self.clock, &mut self.copiers)
+        self.frames.receive(ended, &self.streams, &self.clock, &mut self.copiers)
     }
 
     /// Keys and addresses of all inputs.
@@ -325,25 +340,23 @@ pub(crate) fn tick(stream: &Mutex<RecordedStream>, address: SocketAddr, now: Dur
 }
 
 /// Pacing of a receiving thread: sleeps after bursts, continues at once under load, and logs errors
-/// at most once a minute.
+/// at most once a minute. Times are those of the recording's clock.
+#[derive(Debug, Default)]
 pub(crate) struct Pacing {
-    tick_at: Instant,
-    logged_at: Option<Instant>,
+    tick_at: Duration,
+    logged_at: Option<Duration>,
     /// True once a pause shorter than [`PACE`], caused by small buffers, was logged.
     is_short: bool,
 }
 
 impl Pacing {
-    pub(crate) fn new() -> Pacing {
-        Pacing { tick_at: Instant::now(), logged_at: None, is_short: false }
-    }
-
     /// Sleeps after a call that has emptied every port, for `pause_max` at most.
     pub(crate) fn after(
         &mut self,
         received: Result<usize, paths::Error>,
         pause_max: Duration,
         stats: &Mutex<ReceiverStats>,
+        now: Duration,
     ) {
         match received {
             Ok(0) | Ok(FULL_CALL_PACKETS..) => {}
@@ -359,9 +372,9 @@ impl Pacing {
                 std::thread::sleep(pause_max.clamp(PACE_MIN, PACE));
             }
             Err(error) => {
-                if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+                if self.logged_at.is_none_or(|at| now.saturating_sub(at) >= LOG_EVERY) {
                     tracing::warn!("{error}; still trying");
-                    self.logged_at = Some(Instant::now());
+                    self.logged_at = Some(now);
                 }
                 let mut stats = lock(stats);
                 stats.errors += 1;
@@ -372,8 +385,7 @@ impl Pacing {
         }
     }
 
-    pub(crate) fn is_tick_due(&mut self) -> bool {
-        let now = Instant::now();
+    pub(crate) fn is_tick_due(&mut self, now: Duration) -> bool {
         let is_due = now >= self.tick_at;
         if is_due {
             self.tick_at = now + TICK_EVERY;

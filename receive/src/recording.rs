@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
+use clock::Clock;
 use media::PlanStore;
 use media::mux::WriterKind;
 use paths::{Relay, RelayTarget};
@@ -30,7 +31,7 @@ use crate::path_choice::{ReceiveCost, wanted};
 use crate::receive_backend::ReceiveBackend;
 use crate::receiver_reports::RtcpStats;
 use crate::receiving_thread::{
-    BoundPort, PortCommand, ReceiverStats, ReceivingThread, Streams, lock,
+    BoundPort, Pacing, PortCommand, ReceiverStats, ReceivingThread, Streams, lock,
 };
 use crate::recorded_input::RecordedInput;
 use crate::recorded_stream::{RecordOutput, RecordedStream};
@@ -142,10 +143,12 @@ impl Recording {
         let shared: Arc<[StreamState]> = rows.iter().map(|_| StreamState::default()).collect();
         let streams = rows.iter().enumerate();
         let wait = options.reorder_wait;
-        let streams = streams.map(|(key, row)| stream(key, row, wait, &pool, &writes)).collect();
+        let streams = streams
+            .map(|(key, row)| stream(key, row, wait, &pool, &writes, &Clock::HOST))
+            .collect();
         drop(writes);
         let mut recording = Recording {
-            clock: ArrivalClock::start(),
+            clock: ArrivalClock::start(&Clock::HOST),
             path: backend.name(),
             refused: backend.refused(),
             stats: Vec::new(),
@@ -249,7 +252,7 @@ impl Recording {
             Some(if row.camera().is_some() { files.resuming() } else { files })
         };
         let lanes = self.rows.iter().enumerate().map(lane).collect();
-        let writer = Writer { lanes, pool, sync: options.sync, closer };
+        let writer = Writer { lanes, pool, sync: options.sync, closer, clock: Clock::HOST };
         let writing = spawn("write", move || writer.run(&inbox))?;
         let plans = self.writes_files.then(|| Arc::new(PlanStore::open(options.cache.clone())));
         if let Some(unavailable) = plans.as_ref().and_then(|plans| plans.unavailable()) {
@@ -316,7 +319,9 @@ impl Recording {
                 copiers: copiers.collect::<Result<_, Error>>()?,
                 inbox,
                 stats: stats.clone(),
-                clock: self.clock,
+                clock: self.clock.clone(),
+                pace: Pacing::default(),
+                check_at: Duration::ZERO,
             };
             self.stats.push(stats);
             self.receivers.push((orders, spawn("receive", move || thread.run())?));
@@ -332,7 +337,7 @@ impl Recording {
             StreamSource::Rtsp(_) | StreamSource::Sdp(_) => None,
         });
         let (ports, streams) = (ports.collect(), self.streams.clone());
-        let (stats, clock) = (stats.clone(), self.clock);
+        let (stats, clock) = (stats.clone(), self.clock.clone());
         let thread = RelayThread { relay, streams, ports, inbox, stats: stats.clone(), clock };
         self.stats.push(stats);
         self.receivers.push((orders, spawn("relay", move || thread.run())?));
@@ -362,7 +367,7 @@ impl Recording {
             streams: self.streams.clone(),
             shared: self.shared.clone(),
             receiver: self.receivers[key % self.receivers.len()].0.clone(),
-            clock: self.clock,
+            clock: self.clock.clone(),
             reports,
             is_live: row.options.live,
             is_endless: row.camera().is_some(),
@@ -399,15 +404,16 @@ fn stream(
     reorder_wait: Duration,
     pool: &Arc<BlockPool>,
     writes: &Sender<WriteCommand>,
+    clock: &Clock,
 ) -> Mutex<RecordedStream> {
-    let (pool, writes) = (pool.clone(), writes.clone());
+    let (pool, writes, clock) = (pool.clone(), writes.clone(), clock.clone());
     let output = row.kind().map(|kind| match kind {
         WriterKind::FragmentedMp4 => {
-            RecordOutput::Fragments(FragmentOutput::new(key, pool, writes))
+            RecordOutput::Fragments(FragmentOutput::new(key, pool, writes, clock))
         }
         _ => {
             let rotation = row.options.rotation.clone();
-            RecordOutput::Packets(Box::new(StreamOutput::new(key, pool, writes, rotation)))
+            RecordOutput::Packets(Box::new(StreamOutput::new(key, pool, writes, rotation, clock)))
         }
     });
     let senders = match &row.source {

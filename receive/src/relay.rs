@@ -14,7 +14,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
 use paths::{Port, Relay, RelayTarget, RelayedRun};
@@ -128,17 +128,18 @@ pub(crate) fn open(routes: &[(u32, &Port, &RelayTarget)]) -> Result<Relay, Error
 impl RelayThread {
     pub(crate) fn run(mut self) {
         raise_priority();
-        let mut pace = Pacing::new();
+        let mut pace = Pacing::default();
         while let Err(TryRecvError::Empty) = self.inbox.try_recv() {
             let forwarded = self.forward(WAIT);
-            pace.after(forwarded, self.relay.pause_max(), &self.stats);
-            if pace.is_tick_due() {
+            let now = self.clock.now();
+            pace.after(forwarded, self.relay.pause_max(), &self.stats, now);
+            if pace.is_tick_due(self.clock.now()) {
                 self.tick();
             }
         }
         // Datagrams still in the sockets arrived before the stop; they are relayed too.
-        let until = Instant::now() + LAST;
-        while Instant::now() < until && matches!(self.forward(Duration::ZERO), Ok(1..)) {}
+        let until = self.clock.now() + LAST;
+        while self.clock.now() < until && matches!(self.forward(Duration::ZERO), Ok(1..)) {}
         self.tick();
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use clock::Clock;
 use media::mux::Rotation;
 
 use crate::recorded_stream::{RecordOutput, RecordedStream};
@@ -59,7 +60,7 @@ impl StreamReplay {
     pub fn new(reorder_wait: Duration) -> StreamReplay {
         let (orders, inbox) = channel();
         let pool = Arc::new(BlockPool::new(usize::MAX));
-        let output = StreamOutput::new(0, pool.clone(), orders, Rotation::default());
+        let output = StreamOutput::new(0, pool.clone(), orders, Rotation::default(), Clock::HOST);
         let stream = RecordedStream::new(
             Vec::new(),
             reorder_wait,

@@ -17,6 +17,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use clock::Clock;
 use media::{StreamEntry, TS_PACKET_BYTES};
 
 use media::mux::Rotation;
@@ -173,6 +174,7 @@ pub(crate) struct StreamOutput {
     file_began: Option<(Duration, SystemTime)>,
     block_began: Duration,
     dropped_packets: u64,
+    clock: Clock,
 }
 
 impl StreamOutput {
@@ -181,6 +183,7 @@ impl StreamOutput {
         pool: Arc<BlockPool>,
         orders: Sender<WriteCommand>,
         rotation: Rotation,
+        clock: Clock,
     ) -> StreamOutput {
         StreamOutput {
             stream,
@@ -193,6 +196,7 @@ impl StreamOutput {
             file_began: None,
             block_began: Duration::ZERO,
             dropped_packets: 0,
+            clock,
         }
     }
 
@@ -271,7 +275,7 @@ impl StreamOutput {
             self.block = self.pool.take(self.stream);
             self.block_began = now;
             if self.file_began.is_none() && self.block.is_some() {
-                self.file_began = Some((now, SystemTime::now()));
+                self.file_began = Some((now, self.clock.wall()));
                 self.cutter.as_mut().into_iter().for_each(FileCutter::begin_file);
             }
         }
@@ -363,7 +367,7 @@ impl StreamOutput {
             return self.pool.put_back(self.stream, block);
         }
         self.pool.hand_over(self.stream);
-        let file_began = self.file_began.map_or_else(SystemTime::now, |(_, began)| began);
+        let file_began = self.file_began.map_or_else(|| self.clock.wall(), |(_, began)| began);
         match self.orders.send(WriteCommand::Write { stream: self.stream, block, file_began }) {
             Ok(()) => self.file_bytes += bytes,
             // The writer ends before its senders only if it has panicked.
@@ -390,7 +394,7 @@ mod tests {
     ) -> (StreamOutput, Arc<BlockPool>, Receiver<WriteCommand>) {
         let (orders, inbox) = channel();
         let pool = Arc::new(BlockPool::new(blocks * BLOCK_BYTES));
-        (StreamOutput::new(7, pool.clone(), orders, rotation), pool, inbox)
+        (StreamOutput::new(7, pool.clone(), orders, rotation, Clock::HOST), pool, inbox)
     }
 
     /// Returns the sizes of the blocks handed over; `0` is a rotation, `usize::MAX` the end.
@@ -458,8 +462,13 @@ mod tests {
     #[test]
     fn a_stream_that_the_writer_cannot_follow_leaves_the_others_their_share() {
         let (mut greedy, pool, inbox) = output(16, Rotation::default());
-        let mut quiet =
-            StreamOutput::new(8, pool.clone(), greedy.orders.clone(), Rotation::default());
+        let mut quiet = StreamOutput::new(
+            8,
+            pool.clone(),
+            greedy.orders.clone(),
+            Rotation::default(),
+            Clock::HOST,
+        );
         let block = PACKET.repeat(1024);
         quiet.push(&PACKET, Duration::ZERO);
         for _ in 0..16 {
@@ -486,7 +495,13 @@ mod tests {
         let orders = first.orders.clone();
         let mut outputs = vec![first];
         outputs.extend((8..20).map(|stream| {
-            StreamOutput::new(stream, pool.clone(), orders.clone(), Rotation::default())
+            StreamOutput::new(
+                stream,
+                pool.clone(),
+                orders.clone(),
+                Rotation::default(),
+                Clock::HOST,
+            )
         }));
         for _ in 0..3 * 1024 {
             outputs.iter_mut().for_each(|output| output.push(&PACKET, Duration::ZERO));

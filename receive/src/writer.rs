@@ -28,6 +28,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use clock::Clock;
 use media::mux::WriterKind;
 use media::{Scanner, TS_PACKET_BYTES};
 
@@ -188,28 +189,39 @@ pub(crate) struct Writer {
     pub(crate) pool: Arc<BlockPool>,
     pub(crate) sync: SyncPolicy,
     pub(crate) closer: SyncSender<CloseCommand>,
+    pub(crate) clock: Clock,
 }
 
 impl Writer {
     /// Writes until all senders of commands are dropped.
     pub(crate) fn run(mut self, orders: &Receiver<WriteCommand>) {
         for order in orders {
-            match order {
-                WriteCommand::Write { stream, block, file_began } => {
-                    self.write(stream, &block, file_began);
-                    self.pool.give(stream, block);
-                }
-                WriteCommand::Rotate { stream } => {
-                    // A pipe or device stays open: there is no other file of that name.
-                    let Some(lane) = &self.lanes[stream] else { continue };
-                    lane.begin_next();
-                    if lane.open.as_ref().is_some_and(|open| open.is_regular) {
-                        self.close(stream);
-                    }
-                }
-                WriteCommand::End { stream } => self.close(stream),
-            }
+            self.handle(order);
         }
+        self.finish();
+    }
+
+    /// Handles a command.
+    pub(crate) fn handle(&mut self, order: WriteCommand) {
+        match order {
+            WriteCommand::Write { stream, block, file_began } => {
+                self.write(stream, &block, file_began);
+                self.pool.give(stream, block);
+            }
+            WriteCommand::Rotate { stream } => {
+                // A pipe or device stays open: there is no other file of that name.
+                let Some(lane) = &self.lanes[stream] else { return };
+                lane.begin_next();
+                if lane.open.as_ref().is_some_and(|open| open.is_regular) {
+                    self.close(stream);
+                }
+            }
+            WriteCommand::End { stream } => self.close(stream),
+        }
+    }
+
+    /// Closes all files.
+    pub(crate) fn finish(&mut self) {
         for stream in 0..self.lanes.len() {
             self.close(stream);
         }
@@ -221,7 +233,7 @@ impl Writer {
         if written.has_failed.load(Ordering::Relaxed) {
             return written.drop_bytes(lane.kind, block.len());
         }
-        let (appended, outcome) = lane.append(block, file_began);
+        let (appended, outcome) = lane.append(block, file_began, &self.clock);
         written.bytes.fetch_add(appended as u64, Ordering::Relaxed);
         if let Err((failure, cut_bytes)) = outcome {
             written.bytes.fetch_sub(cut_bytes, Ordering::Relaxed);
@@ -236,7 +248,7 @@ impl Writer {
             return self.close(stream);
         }
         if let (SyncPolicy::Every(every), Some(open)) = (self.sync, &mut lane.open) {
-            open.sync_if_due(every, &self.closer);
+            open.sync_if_due(every, &self.closer, self.clock.now());
         }
     }
 
@@ -268,11 +280,12 @@ impl StreamFiles {
         &mut self,
         block: &[u8],
         file_began: SystemTime,
+        clock: &Clock,
     ) -> (usize, Result<(), (String, u64)>) {
         let open = match self.open.take() {
             Some(open) => open,
             None => match self.names.make(file_began) {
-                Ok(made) => self.begin(made),
+                Ok(made) => self.begin(made, clock.now()),
                 Err(error) => {
                     let folder = self.names.folder().display();
                     let failure = format!("making a file in {folder}: {error}");
@@ -296,7 +309,7 @@ impl StreamFiles {
         (kept, Err((failure, cut_bytes)))
     }
 
-    fn begin(&self, made: CreatedFile) -> OpenFile {
+    fn begin(&self, made: CreatedFile, now: Instant) -> OpenFile {
         self.written.files.fetch_add(1, Ordering::Relaxed);
         tracing::info!("{}: begun", made.path.display());
         let mut path = self.written.path.lock().unwrap_or_else(PoisonError::into_inner);
@@ -306,22 +319,22 @@ impl StreamFiles {
             path: made.path,
             is_regular: made.is_regular,
             scan: FileScan::new(self.kind),
-            synced: Instant::now(),
+            synced: now,
             is_syncing: Arc::default(),
         }
     }
 }
 
 impl OpenFile {
-    fn sync_if_due(&mut self, every: Duration, closer: &SyncSender<CloseCommand>) {
+    fn sync_if_due(&mut self, every: Duration, closer: &SyncSender<CloseCommand>, now: Instant) {
         if self.is_regular
-            && self.synced.elapsed() >= every
+            && now.saturating_duration_since(self.synced) >= every
             && !self.is_syncing.swap(true, Ordering::Relaxed)
         {
             let (file, path) = (self.file.clone(), self.path.clone());
             let sync = CloseCommand::Sync { file, path, is_syncing: self.is_syncing.clone() };
             match closer.try_send(sync) {
-                Ok(()) => self.synced = Instant::now(),
+                Ok(()) => self.synced = now,
                 // The sync is retried with one of the next blocks.
                 Err(_) => self.is_syncing.store(false, Ordering::Relaxed),
             }
@@ -366,7 +379,8 @@ mod tests {
         let (closer, closes) = sync_channel(8);
         let pool = Arc::new(BlockPool::new(8 * BLOCK_BYTES));
         let lanes = vec![Some(files.resuming())];
-        let mut writer = Writer { lanes, pool, sync: SyncPolicy::Never, closer };
+        let (sync, clock) = (SyncPolicy::Never, Clock::HOST);
+        let mut writer = Writer { lanes, pool, sync, closer, clock };
         let packet = [0x47; TS_PACKET_BYTES];
         let began = SystemTime::UNIX_EPOCH;
         for dropped in 1..=2 {
@@ -391,6 +405,10 @@ mod tests {
         assert_eq!(std::fs::read(path).unwrap(), packet);
     }
 
+    fn made(file: File, path: &std::path::Path) -> CreatedFile {
+        CreatedFile { file, path: path.to_owned(), is_regular: true }
+    }
+
     #[test]
     fn a_file_without_a_whole_fragment_is_removed_after_a_failure() {
         let folder = tempfile::tempdir().unwrap();
@@ -404,7 +422,7 @@ mod tests {
             let path = folder.path().join(name);
             std::fs::write(&path, "x").unwrap();
             let file = File::open(&path).unwrap();
-            let mut open = files.begin(CreatedFile { file, path: path.clone(), is_regular: true });
+            let mut open = files.begin(made(file, &path), Clock::HOST.now());
             open.scan.feed(b"\0\0\0\x08moov\0\0\0\x08moof");
             if fragment {
                 open.scan.feed(b"\0\0\0\x08mdat");
@@ -431,7 +449,7 @@ mod tests {
         let (closer, closes) = sync_channel(BOUND as usize);
         let pool = Arc::new(BlockPool::new(FILES as usize * BLOCK_BYTES));
         let (lanes, sync) = (vec![Some(files)], SyncPolicy::Never);
-        let writer = Writer { lanes, pool: pool.clone(), sync, closer };
+        let writer = Writer { lanes, pool: pool.clone(), sync, closer, clock: Clock::HOST };
         let (orders, inbox) = channel();
         let writing = std::thread::spawn(move || writer.run(&inbox));
         for _ in 0..FILES {

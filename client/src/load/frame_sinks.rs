@@ -55,7 +55,7 @@ impl SampledSink {
     fn count(&self, stats: &mut SampledStats, bytes: &[u8], at: Instant) {
         let (at, from) = (self.clock.since(at), self.from);
         let datagram = SocketDatagram { bytes, is_cut: false, from, at, dropped: 0 };
-        stats.take(&datagram, self.clock, &self.window);
+        stats.take(&datagram, &self.clock, &self.window);
     }
 }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use clock::Clock;
 use hdrhistogram::Histogram;
 use paths::dropped_packets;
 
@@ -73,7 +74,7 @@ fn read(
     window: &Window,
 ) -> Histogram<u64> {
     let mut delays = delays();
-    let mut reader = SocketReader::new(ArrivalClock::start());
+    let mut reader = SocketReader::new(ArrivalClock::start(&Clock::HOST));
     let mut streams = Vec::new();
     let mut due = Instant::now();
     loop {
@@ -103,12 +104,12 @@ fn read(
 
 fn drain(stream: &SampledStream, reader: &mut SocketReader, window: &Window) {
     let mut stats = lock(&stream.stats);
-    let clock = reader.clock;
+    let clock = reader.clock.clone();
     for _ in 0..CALLS_MAX {
         // A pending ICMP message is not counted.
         let Ok((more, datagrams)) = reader.read(&stream.socket) else { break };
         for datagram in datagrams {
-            stats.take(&datagram, clock, window);
+            stats.take(&datagram, &clock, window);
         }
         if !more {
             break;

@@ -105,7 +105,7 @@ struct FilePosition {
 struct SampledConsumer<'a> {
     packets: &'a mut PacketStats,
     window: &'a Window,
-    clock: ArrivalClock,
+    clock: &'a ArrivalClock,
     /// The datagram was truncated to the buffer.
     is_cut: bool,
     /// Bytes of the datagram.
@@ -138,7 +138,7 @@ impl SampledStats {
     pub(super) fn take(
         &mut self,
         datagram: &SocketDatagram<'_>,
-        clock: ArrivalClock,
+        clock: &ArrivalClock,
         window: &Window,
     ) {
         let SocketDatagram { bytes, is_cut, from, at, dropped } = *datagram;
@@ -312,6 +312,7 @@ const CYCLE: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use clock::Clock;
     use wire::mp2t::CLOCK_RATE_HZ;
     use wire::rtp::Header;
 
@@ -346,7 +347,7 @@ mod tests {
             within,
             file,
         };
-        let (window, clock) = (Arc::new(Window::default()), ArrivalClock::start());
+        let (window, clock) = (Arc::new(Window::default()), ArrivalClock::start(&Clock::HOST));
         let began = clock.instant(Duration::ZERO);
         window.from.set(began).unwrap();
         Sender { stats: SampledStats::new(expected, &window), window, clock, began, dropped: 0 }
@@ -366,7 +367,7 @@ mod tests {
             let dropped = self.dropped;
             let (at, from) = (Duration::from_millis(u64::from(n) * 10 + late_ms), FROM);
             let datagram = SocketDatagram { bytes: &bytes, is_cut: false, from, at, dropped };
-            self.stats.take(&datagram, self.clock, &self.window);
+            self.stats.take(&datagram, &self.clock, &self.window);
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) struct SampledTrack {
 pub(super) struct SampledTrackConsumer<'a> {
     pub(super) packets: &'a mut PacketStats,
     pub(super) track: &'a mut SampledTrack,
-    pub(super) clock: ArrivalClock,
+    pub(super) clock: &'a ArrivalClock,
     /// The datagram was truncated to the buffer.
     pub(super) is_cut: bool,
     /// Bytes of the datagram.
@@ -169,6 +169,7 @@ impl PacketStats {
 
 #[cfg(test)]
 mod tests {
+    use clock::Clock;
     use std::net::{IpAddr, Ipv4Addr};
 
     use wire::rtp::Header;
@@ -207,7 +208,7 @@ mod tests {
             within: Duration::from_millis(25),
             file: None,
         };
-        let (window, clock) = (Arc::new(Window::default()), ArrivalClock::start());
+        let (window, clock) = (Arc::new(Window::default()), ArrivalClock::start(&Clock::HOST));
         window.from.set(clock.instant(Duration::ZERO)).unwrap();
         let stats = SampledStats::new(expected, &window);
         Sender { stats, window, clock, sequence: 65_530 }
@@ -222,7 +223,7 @@ mod tests {
             let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5004);
             let at = Duration::from_millis(at_ms);
             let datagram = SocketDatagram { bytes: &bytes, is_cut: false, from, at, dropped: 0 };
-            self.stats.take(&datagram, self.clock, &self.window);
+            self.stats.take(&datagram, &self.clock, &self.window);
             self.sequence = self.sequence.wrapping_add(1);
         }
 

@@ -79,7 +79,12 @@ impl SessionRtcp {
         let block = stats.and_then(|stats| {
             let mut stats = lock(stats);
             let ssrc = stats.ssrc().filter(|_| stats.reception().received() > 0)?;
-            Some(block(&mut stats.receiver.sources.reception, ssrc, self.last_report))
+            Some(block(
+                &mut stats.receiver.sources.reception,
+                ssrc,
+                self.last_report,
+                Instant::now(),
+            ))
         });
         self.send(&rtcp::receiver_report(self.ssrc, block.as_slice(), &self.cname));
     }

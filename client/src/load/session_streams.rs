@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use clock::Clock;
 use paths::dropped_packets;
 use wire::rtsp::ChannelPair;
 use wire::rtsp::client::SetupReply;
@@ -318,10 +319,10 @@ pub(super) async fn set_up_frames(
         }
     };
     let cells: Vec<_> = granted.iter().map(|_| SampledCell::default()).collect();
-    let (clock, from) = (ArrivalClock::start(), control.server);
+    let (clock, from) = (ArrivalClock::start(&Clock::HOST), control.server);
     let sink = |stats: &SampledCell| {
         let (stats, window) = (stats.clone(), shared.window.clone());
-        SampledSink { stats, window, clock, from, held: Vec::new() }
+        SampledSink { stats, window, clock: clock.clone(), from, held: Vec::new() }
     };
     let sinks = channels.zip(cells.iter().map(sink)).collect();
     let links = control.read_streams(sinks, pace);

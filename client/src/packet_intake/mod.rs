@@ -128,8 +128,6 @@ pub(super) struct Intake {
     inbox: Receiver<Command>,
     phase: Phase,
     pub(super) clock: ArrivalClock,
-    /// Clock that is read.
-    pub(super) time: Clock,
     format: StreamFormat,
 }
 
@@ -144,9 +142,9 @@ enum Phase {
     Held(HeldUntilPlay),
     Playing,
     Paused(Instant),
-    /// Reads the datagrams in the socket, until this time at most.
+    /// Reads the datagrams in the socket, until this time of its clock at most.
     Stopping {
-        until: Instant,
+        until: Duration,
         is_cut: bool,
     },
 }
@@ -159,7 +157,7 @@ enum ReceiverStep<'a> {
 }
 
 impl Intake {
-    /// An intake that holds packets until the first [`Command::Begin`].
+    /// An intake that holds packets until the first [`Command::Begin`], on `clock`.
     ///
     /// # Errors
     /// A socket that does not report times of arrival.
@@ -167,7 +165,7 @@ impl Intake {
         input: &PacketInput,
         source: AnnouncedSender,
         format: StreamFormat,
-        time: &Clock,
+        clock: &Clock,
     ) -> Result<(IntakeHandle, Intake), Error> {
         if let PacketInput::Socket(socket) = input {
             SocketReader::prepare(socket)?;
@@ -185,8 +183,7 @@ impl Intake {
             stats: stats.clone(),
             inbox,
             phase: Phase::Held(HeldUntilPlay::default()),
-            clock: ArrivalClock::of(time),
-            time: time.clone(),
+            clock: ArrivalClock::start(clock),
             format,
         };
         Ok((IntakeHandle { commands, stats }, intake))
@@ -201,7 +198,7 @@ impl Intake {
         reader: &mut SocketReader,
         socket: &UdpSocket,
     ) -> Result<IntakeStep, Error> {
-        let (is_stopping, now) = (self.is_stopping(), self.now());
+        let (is_stopping, now) = (self.is_stopping(), self.clock.now());
         let (more, datagrams) = reader.read(socket).map_err(|errno| {
             let port = socket.local_addr().map_or(0, |local| local.port());
             let object = format!("UDP port {port}");
@@ -225,7 +222,7 @@ impl Intake {
     /// Receives a batch queued by the task that reads the connection; waits for it, for this time
     /// at most.
     pub(super) fn read_frames(&mut self, frames: &FrameQueue, at_most: Duration) -> IntakeStep {
-        let (is_stopping, now) = (self.is_stopping(), self.now());
+        let (is_stopping, now) = (self.is_stopping(), self.clock.now());
         let batch = match is_stopping || at_most.is_zero() {
             true => frames.next(),
             false => frames.wait(at_most),
@@ -293,11 +290,6 @@ impl Intake {
         }
     }
 
-    /// The present time on its clock.
-    fn now(&self) -> Duration {
-        self.clock.since(self.time.now())
-    }
-
     /// True once it was stopped: it reads the packets that wait.
     pub(super) fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping { .. })
@@ -305,7 +297,7 @@ impl Intake {
 
     /// The sender ignores the end of the play.
     fn is_overdue(&self) -> bool {
-        matches!(self.phase, Phase::Stopping { until, .. } if self.time.now() >= until)
+        matches!(self.phase, Phase::Stopping { until, .. } if self.clock.now() >= until)
     }
 
     fn complete(&mut self) -> Result<Option<WrittenFile>, Error> {
@@ -333,7 +325,7 @@ impl Intake {
             Phase::Paused(since) => Some(since),
             _ => None,
         };
-        let clock = self.clock;
+        let clock = &self.clock;
         match &mut self.format {
             StreamFormat::TransportStream(output) => {
                 let mut consumer = PlayConsumer { packets, output, clock, paused_since };
@@ -370,11 +362,10 @@ impl Intake {
         match command {
             Command::Hold => self.phase = Phase::Held(HeldUntilPlay::default()),
             Command::Begin { sequence } => self.begin(sequence),
-            Command::Pause => self.phase = Phase::Paused(self.time.now()),
+            Command::Pause => self.phase = Phase::Paused(self.clock.instant(self.clock.now())),
             Command::Stop { is_cut } => {
                 self.begin_held();
-                let until = self.time.now() + STOP_AFTER;
-                self.phase = Phase::Stopping { until, is_cut };
+                self.phase = Phase::Stopping { until: self.clock.now() + STOP_AFTER, is_cut };
             }
         }
     }

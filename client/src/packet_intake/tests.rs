@@ -2,7 +2,9 @@
 //! Steps of an intake: commands, holes, and the units of its packets.
 
 use std::net::Ipv4Addr;
+use std::time::UNIX_EPOCH;
 
+use clock::SetClock;
 use media::depayload::Depayloader;
 use paths::DatagramReader;
 use wire::rtcp::SenderInfo;
@@ -44,6 +46,10 @@ fn stamped() -> UdpSocket {
 
 impl Sound {
     fn new(sink: TrackSink) -> Sound {
+        Sound::on(sink, &Clock::HOST)
+    }
+
+    fn on(sink: TrackSink, clock: &Clock) -> Sound {
         let text = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 5004 RTP/AVP 0\r\n";
         let offer = wire::sdp::parse_tracks(text).unwrap();
         let depayloader = Depayloader::new(&offer.tracks[0]).unwrap();
@@ -60,8 +66,8 @@ impl Sound {
         socket.set_nonblocking(true).unwrap();
         let input = PacketInput::Socket(socket);
         let format = StreamFormat::Track(Box::new(track));
-        let (handle, intake) = Intake::new(&input, source, format, &Clock::HOST).unwrap();
-        let reader = SocketReader::new(intake.clock);
+        let (handle, intake) = Intake::new(&input, source, format, clock).unwrap();
+        let reader = SocketReader::new(intake.clock.clone());
         Sound { handle, intake, input, reader, sending, _stamped: stamped() }
     }
 
@@ -186,34 +192,50 @@ fn units_of_two_tracks_leave_in_order_of_arrival_also_those_held_until_play() {
     assert_eq!(unit_tracks(&mut queue), [1]);
 }
 
+/// A clock of 1970: the kernel's times are in its future, so a datagram arrives when it is read.
+fn set_clock() -> SetClock {
+    SetClock::at(UNIX_EPOCH)
+}
+
 #[test]
 fn units_of_other_tracks_wait_for_those_behind_a_hole() {
-    let (mut broken, mut queue, left) = loop {
-        let (mut sinks, mut queue) = TrackQueue::new(2, &Clock::HOST);
-        let [mut broken, mut whole] = [(); 2].map(|()| Sound::new(sinks.remove(0)));
-        broken.begin(Some(1));
-        whole.begin(Some(1));
-        let began = Instant::now();
-        broken.send([1, 3]);
-        whole.send([1]);
+    const MOMENT: Duration = Duration::from_nanos(1);
+    let set = set_clock();
+    let (mut sinks, mut queue) = TrackQueue::new(2, &set.clock());
+    let [mut broken, mut whole] = [(); 2].map(|()| Sound::on(sinks.remove(0), &set.clock()));
+    broken.begin(Some(1));
+    whole.begin(Some(1));
+    broken.send([1, 3]);
+    broken.step();
+    set.advance(MOMENT);
+    whole.send([1]);
+    whole.step();
+    assert_eq!(unit_tracks(&mut queue), [0]);
+    set.advance(TRACK_REORDER.wait - 2 * MOMENT);
+    for left in [&[][..], &[0, 1]] {
         broken.step();
-        whole.step();
-        let left = unit_tracks(&mut queue);
-        // A hole is given up when its time has elapsed, also on a machine that stood still.
-        if began.elapsed() < TRACK_REORDER.wait {
-            break (broken, queue, left);
-        }
-    };
-    assert_eq!(left, [0]);
-    // The packet behind the hole arrived first; it leaves when the hole is given up.
-    let left = loop {
-        broken.step();
-        let left = unit_tracks(&mut queue);
-        if !left.is_empty() {
-            break left;
-        }
-    };
-    assert_eq!(left, [0, 1]);
+        assert_eq!(unit_tracks(&mut queue), left, "the packet behind the hole arrived first");
+        set.advance(MOMENT);
+    }
+    assert_eq!(broken.handle.stats().receiver.missing(), 1);
+}
+
+#[test]
+fn a_sender_that_ignores_the_end_is_read_for_a_fifth_of_a_second() {
+    let set = set_clock();
+    let (mut sinks, mut queue) = TrackQueue::new(1, &set.clock());
+    let mut sound = Sound::on(sinks.remove(0), &set.clock());
+    sound.begin(Some(1));
+    sound.handle.command(Command::Stop { is_cut: true });
+    let mut steps = [0, 199, 1].into_iter().zip(1..).map(|(ms, sequence)| {
+        set.advance(Duration::from_millis(ms));
+        sound.send([sequence]);
+        sound.step()
+    });
+    assert_eq!(steps.next(), Some(IntakeStep::Empty));
+    assert_eq!(steps.next(), Some(IntakeStep::Empty));
+    assert_eq!(steps.next(), Some(IntakeStep::Ended));
+    assert_eq!(unit_tracks(&mut queue), [0; 3]);
 }
 
 const PACKETS: u16 = 40;

@@ -11,36 +11,26 @@ use std::time::{Duration, Instant, SystemTime};
 use clock::Clock;
 
 /// The time since the start of a receiver.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ArrivalClock {
+    clock: Clock,
     began: Instant,
 }
 
 impl ArrivalClock {
-    /// A clock that begins now, by the host's.
-    pub fn start() -> ArrivalClock {
-        ArrivalClock::of(&Clock::HOST)
+    /// A clock that begins now, by this clock.
+    pub fn start(clock: &Clock) -> ArrivalClock {
+        ArrivalClock { clock: clock.clone(), began: clock.now() }
     }
 
-    /// A clock that begins now, by this one.
-    pub fn of(clock: &Clock) -> ArrivalClock {
-        ArrivalClock { began: clock.now() }
-    }
-
-    /// Time since the start, by the host's clock.
+    /// Time since the start.
     pub fn now(&self) -> Duration {
-        self.since(Clock::HOST.now())
+        self.since(self.clock.now())
     }
 
-    /// The current time of this clock and of the wall clock, read at the same moment from the
-    /// host's.
+    /// The current time of this clock and of the wall clock, read at the same moment.
     pub fn moment(&self) -> (Duration, SystemTime) {
-        self.moment_of(&Clock::HOST)
-    }
-
-    /// The same, read from a clock.
-    pub(crate) fn moment_of(&self, clock: &Clock) -> (Duration, SystemTime) {
-        let moment = clock.moment();
+        let moment = self.clock.moment();
         (self.since(moment.at), moment.wall)
     }
 
@@ -74,7 +64,8 @@ mod tests {
 
     #[test]
     fn a_stamp_is_brought_to_the_steady_clock_by_its_age() {
-        let (now, wall) = (Duration::from_secs(100), SystemTime::now());
+        let (now, wall) =
+            (Duration::from_secs(100), SystemTime::UNIX_EPOCH + Duration::from_secs(9));
         let ms = Duration::from_millis;
         let arrival = |stamp| ArrivalClock::arrival(stamp, now, wall, Duration::from_secs(1));
         assert_eq!(arrival(Some(wall - ms(7))), now - ms(7));

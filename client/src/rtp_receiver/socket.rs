@@ -12,7 +12,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use clock::Clock;
 use paths::{DatagramReader, Errno};
 
 use super::ArrivalClock;
@@ -24,8 +23,6 @@ use crate::stream_stats::lock;
 pub(crate) struct SocketReader {
     intake: DatagramReader,
     pub(crate) clock: ArrivalClock,
-    /// Clock that is read.
-    time: Clock,
 }
 
 /// Buffers that no thread is using: as many as threads have read at a time.
@@ -47,13 +44,13 @@ pub(crate) struct SocketDatagram<'a> {
 impl SocketReader {
     /// A reader with buffers of its own, on this clock.
     pub(crate) fn new(clock: ArrivalClock) -> SocketReader {
-        SocketReader { intake: DatagramReader::new(DATAGRAM_BYTES_MAX), clock, time: Clock::HOST }
+        SocketReader { intake: DatagramReader::new(DATAGRAM_BYTES_MAX), clock }
     }
 
-    /// A reader on this clock, which reads `time`, with buffers that another thread has
-    /// [given back](Self::give_back), the last ones first, or with new ones.
-    pub(crate) fn of_spare(clock: ArrivalClock, time: &Clock) -> SocketReader {
-        SocketReader { intake: SPARE.take(), clock, time: time.clone() }
+    /// A reader on this clock with buffers that another thread has [given back](Self::give_back),
+    /// the last ones first, or with new ones.
+    pub(crate) fn of_spare(clock: ArrivalClock) -> SocketReader {
+        SocketReader { intake: SPARE.take(), clock }
     }
 
     /// Leaves the buffers to other threads.
@@ -80,7 +77,7 @@ impl SocketReader {
         socket: &UdpSocket,
     ) -> Result<(bool, impl Iterator<Item = SocketDatagram<'a>> + use<'a>), Errno> {
         let more = self.intake.receive(socket)?;
-        let (now, wall) = self.clock.moment_of(&self.time);
+        let (now, wall) = self.clock.moment();
         let datagrams = self.intake.datagrams().map(move |datagram| SocketDatagram {
             bytes: datagram.bytes,
             is_cut: datagram.is_cut,
@@ -115,6 +112,7 @@ const STAMP_AGE_MAX: Duration = Duration::from_secs(60);
 mod tests {
     use std::net::Ipv4Addr;
 
+    use clock::Clock;
     use paths::dropped_packets;
     use rustix::event::{PollFd, PollFlags, poll};
 
@@ -124,7 +122,7 @@ mod tests {
     fn time_of_arrival_is_the_kernels_however_late_the_reader_is() {
         let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         SocketReader::prepare(&receiver).unwrap();
-        let mut reader = SocketReader::new(ArrivalClock::start());
+        let mut reader = SocketReader::new(ArrivalClock::start(&Clock::HOST));
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut late = Duration::ZERO;
         // The kernel starts to timestamp a moment after the first socket has requested it; until
@@ -174,7 +172,7 @@ mod tests {
         for _ in 0..100 {
             sender.send_to(&[0; 1328], receiver.local_addr().unwrap()).unwrap();
         }
-        let mut reader = SocketReader::new(ArrivalClock::start());
+        let mut reader = SocketReader::new(ArrivalClock::start(&Clock::HOST));
         let (_, datagrams) = reader.read(&receiver).unwrap();
         let mut received = 0;
         for datagram in datagrams {

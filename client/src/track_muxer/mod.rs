@@ -41,6 +41,7 @@ pub struct TrackOrigin {
 #[derive(Debug)]
 pub struct TrackMuxer {
     kind: WriterKind,
+    clock: Clock,
     tracks: Vec<MuxedTrack>,
     writer: Option<MediaWriter>,
     /// True if no track can be written: all units are left out.
@@ -51,7 +52,6 @@ pub struct TrackMuxer {
     waiting: VecDeque<(usize, AccessUnit, Duration)>,
     waiting_bytes: usize,
     first_arrival: Option<Instant>,
-    clock: Clock,
     /// The waits for codecs and reports began: units may have been held until PLAY was answered.
     first_taken: Option<Instant>,
     /// Arrival of the unit that was written last, relative to the first unit's.
@@ -113,10 +113,11 @@ struct MuxedTrack {
 }
 
 impl TrackMuxer {
-    /// A muxer of this number of tracks.
-    pub fn new(kind: WriterKind, tracks: usize) -> TrackMuxer {
+    /// A muxer of this number of tracks. It waits for codecs and reports by `clock`.
+    pub fn new(kind: WriterKind, tracks: usize, clock: &Clock) -> TrackMuxer {
         TrackMuxer {
             kind,
+            clock: clock.clone(),
             tracks: (0..tracks).map(|_| MuxedTrack::default()).collect(),
             writer: None,
             is_refused: false,
@@ -124,7 +125,6 @@ impl TrackMuxer {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             first_arrival: None,
-            clock: Clock::HOST,
             first_taken: None,
             last_arrival: Duration::ZERO,
             file_starts: Vec::new(),
@@ -205,11 +205,6 @@ impl TrackMuxer {
             let code = language.and_then(|language| language.as_bytes().try_into().ok());
             track.language = code.filter(|code: &[u8; 3]| code.iter().all(u8::is_ascii_lowercase));
         }
-    }
-
-    /// Waits for codecs and reports by this clock.
-    pub(crate) fn wait_by(&mut self, clock: &Clock) {
-        self.clock = clock.clone();
     }
 
     /// Handles an event of a track; appends finished bytes to `out`.
@@ -296,8 +291,8 @@ impl TrackMuxer {
         }
         let are_known = self.tracks.iter().all(|track| track.codec.is_some());
         let have_sent = self.tracks.iter().all(|track| track.has_sent);
-        let waited = |first: Instant| self.clock.now().saturating_duration_since(first);
-        let waited = self.first_taken.map_or(Duration::ZERO, waited);
+        let since = |first| self.clock.now().saturating_duration_since(first);
+        let waited = self.first_taken.map_or(Duration::ZERO, since);
         let are_timed = self.tracks.len() < 2
             || self.have_origins()
             || self.tracks.iter().all(|track| track.report.is_some())

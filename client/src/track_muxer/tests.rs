@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests how the clocks of a camera's tracks are mapped to one timeline.
 
+use std::time::SystemTime;
+
+use clock::SetClock;
+
 use super::*;
 
 #[test]
 fn faults_are_bounded_in_number_and_the_rest_is_told_of_once() {
-    let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 1);
+    let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 1, &Clock::HOST);
     (0..40).for_each(|n| muxer.add_fault(format!("clock jumped by {} s", n % 20)));
     let faults = &muxer.counts.faults;
     assert_eq!((faults.len(), &faults[15][..]), (FAULTS_MAX + 1, "clock jumped by 15 s"));
@@ -33,7 +37,11 @@ fn unit(time: i64) -> AccessUnit {
 }
 
 fn muxer() -> TrackMuxer {
-    let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 2);
+    muxer_on(&Clock::HOST)
+}
+
+fn muxer_on(clock: &Clock) -> TrackMuxer {
+    let mut muxer = TrackMuxer::new(WriterKind::TransportStream, 2, clock);
     let video = media::tracks::H264Config {
         length_bytes: 4,
         profile: [0x4d, 0, 0x29],
@@ -192,16 +200,17 @@ fn arrivals_are_held_for_as_long_as_a_file_may_wait() {
 /// that ends a session, and was then left out, also when it was switched on.
 #[test]
 fn a_track_that_sends_nothing_is_awaited_for_seconds_and_is_in_the_file() {
-    let (mut muxer, mut out) = (muxer(), Vec::new());
+    let set = SetClock::at(SystemTime::UNIX_EPOCH);
+    let (mut muxer, mut out) = (muxer_on(&set.clock()), Vec::new());
     let video = |at_s: i64| {
         let time = i64::from(STARTS[0]) + at_s * i64::from(VIDEO);
-        TrackEvent::Unit(unit(time), Instant::now())
+        TrackEvent::Unit(unit(time), set.now())
     };
     muxer.take(0, video(0), &mut out);
-    muxer.first_taken = Some(Instant::now() - SILENT_WAIT + Duration::from_secs(2));
+    set.advance(SILENT_WAIT - Duration::from_nanos(1));
     muxer.check_time(&mut out);
     assert!(muxer.writer.is_none(), "sound may be seconds late");
-    muxer.first_taken = Some(Instant::now() - SILENT_WAIT);
+    set.advance(Duration::from_nanos(1));
     muxer.check_time(&mut out);
     assert!(muxer.writer.is_some());
     muxer.take(0, video(1), &mut out);
