@@ -380,6 +380,12 @@ fn a_recording_that_is_cut_short_or_replaced_is_gone() {
     file.set_len(188 * 100).expect("cut");
     recording.assert_gone(&last);
     recording.assert_gone(&fragment);
+    // Regression: once the server had seen it, and until the recorder, which has the file still
+    // open, had written another second, the answer was 503: the file is being written.
+    recording.server.await_log("the recording is complete");
+    for gone in [&last, &fragment, &manifest] {
+        assert_eq!(recording.text(gone).status, 410, "{gone}");
+    }
     // Another file replaces it under its name.
     recording.place.put("0.ts", &recording.film.bytes);
     for gone in [&last, &playlist.path, &fragment, &manifest] {

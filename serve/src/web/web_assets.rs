@@ -236,11 +236,16 @@ impl WebAssets {
         let name = address.file;
         let asset = match library.asset(name, peer, std::future::pending()).await {
             Ok(asset) => asset,
-            // It may have broken off, and its file be no film any more.
-            Err(reason) => match self.asked(address).filter(|live| live.is_over()) {
-                Some(live) if live.recorded.is_of(file) => {
+            // It may have broken off, and its file be no film any more, or not yet one again.
+            Err(reason) => match self.asked(address) {
+                Some(LiveRecording::Tracks(live))
+                    if live.is_over() && live.recorded.is_of(file) =>
+                {
                     let plan = self.extended((name, &live), None, file).await?;
                     return Ok(WebSource::LiveTracks(live, plan));
+                }
+                Some(LiveRecording::Stream(live)) if live.recorded.was_cut_short() => {
+                    return Ok(WebSource::Over);
                 }
                 _ => return Err(reason),
             },
@@ -267,7 +272,7 @@ impl WebAssets {
         asset: &Arc<TrackAsset>,
         file: &Arc<OpenFile>,
     ) -> Result<WebSource, NoAsset> {
-        let live = match self.asked(address) {
+        let live = match self.asked(address).and_then(LiveRecording::tracks) {
             // It is followed anew, as another.
             Some(live)
                 if asset.is_growing() && live.recorded.identity() != tracks_identity(asset) =>
@@ -293,10 +298,9 @@ impl WebAssets {
         Ok(WebSource::LiveTracks(live, plan))
     }
 
-    /// Returns the known recording of tracks that an address names.
-    fn asked(&self, address: &WebAddress<'_>) -> Option<Arc<LiveTracks>> {
-        let named = format!("{}/~{}", address.file, address.identity?);
-        self.recordings.get(&named)?.tracks()
+    /// Returns the known recording that an address names.
+    fn asked(&self, address: &WebAddress<'_>) -> Option<LiveRecording> {
+        self.recordings.get(&format!("{}/~{}", address.file, address.identity?))
     }
 
     /// Returns the segments of a recording, which is weighed again when it is over.
